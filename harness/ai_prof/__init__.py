@@ -1,0 +1,1 @@
+"""ai-prof: why a GPU idles, and whether a change made it slower."""

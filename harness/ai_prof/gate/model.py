@@ -1,0 +1,139 @@
+"""What the gate compares and what it says: runs, cells, verdicts. Plain data, no I/O."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+
+class Reason(str, Enum):
+    """Why a verdict is what it is."""
+
+    PASS = "pass"
+    REGRESSED = "regressed"
+    IMPROVED = "improved"
+    STRUCTURE_CHANGED = "structure-changed"
+    ACCEPTED = "accepted"
+    INCONCLUSIVE = "inconclusive"
+    NO_BASELINE = "no-baseline"
+    INCOMPARABLE = "incomparable"
+    INVALID_ENVIRONMENT = "invalid-environment"
+    CAPTURE_INCOMPLETE = "capture-incomplete"
+    FAILED = "failed"  # the workload crashed, hung or did no GPU work
+    SKIPPED = "skipped"  # what it requires is not here
+
+
+class Evidence(str, Enum):
+    """What a verdict stands on."""
+
+    STRUCTURE = "structure"  # an exact count
+    SCREEN = "screen"  # stored baseline against three runs; flags, does not fail
+    CONFIRMED = "confirmed"  # fresh interleaved runs of base and head, permutation test
+    REPEATED = "repeated"  # base could not be run again: the flag stood in two halves
+    NONE = "none"
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One process launch of a workload under capture: one value per metric.
+
+    `structure` holds counts per iteration: an int where every iteration had the same, None where they
+    differ. `kernels` is the multiset of normalised kernel names of one iteration, None likewise.
+    `metrics` holds None where a metric does not exist for the run (no copies: no overlap).
+    """
+
+    workload: str
+    session: str
+    order: int
+    host: str
+    started: str
+    commit: str | None = None
+    dirty: bool = False
+    iterations: int = 0
+    metrics: dict[str, float | None] = {}
+    structure: dict[str, int | None] = {}
+    kernels: dict[str, int] | None = None
+    iteration_ms: list[float] = []
+    gap_causes_ms: dict[str, float] = {}
+    environment: dict[str, Any] = {}
+    reported: dict[str, int] | None = None
+    capture: str | None = None
+    problem: Reason | None = None
+    detail: str | None = None
+
+
+class Cell(msgspec.Struct, kw_only=True):
+    """One workload x metric. Times compare as ln ratios, ratios as differences.
+
+    `effect` and `interval` are relative changes (0.05 is +5 %) for times and differences (0.05 is 5
+    points) for ratios, positive when the value grew. `mde` is the smallest such effect found with 80 %
+    power. `p` is the evidence's own; `p_adjusted` after max-T and Holm, None where none applies.
+    """
+
+    metric: str
+    unit: str
+    reason: Reason
+    evidence: Evidence = Evidence.NONE
+    baseline: float | None = None
+    candidate: float | None = None
+    effect: float | None = None
+    interval: tuple[float, float] | None = None
+    floor: float | None = None
+    p: float | None = None
+    p_adjusted: float | None = None
+    mde: float | None = None
+    flagged: bool = False
+    provisional: bool = False
+    notes: list[str] = []
+    why: str = ""
+
+
+class StructureChange(msgspec.Struct, kw_only=True):
+    """A per-iteration count or kernel that differs: `name` is `kernels`, `syncs` or `kernel:NAME`."""
+
+    name: str
+    baseline: int
+    candidate: int
+    reason: Reason
+    why: str = ""
+
+
+class WorkloadVerdict(msgspec.Struct, kw_only=True):
+    """Everything about one workload that a report shows."""
+
+    workload: str
+    reason: Reason
+    why: str = ""
+    provisional: bool = False
+    evidence: Evidence = Evidence.NONE
+    cells: list[Cell] = []
+    structure: list[StructureChange] = []
+    notes: list[str] = []
+    baseline: dict[str, Any] = {}  # commit, sessions, runs, recorded, path, sha256
+    baseline_runs: list[Run] = []
+    candidate_runs: list[Run] = []
+    confirm_base: list[Run] = []
+    confirm_head: list[Run] = []
+
+
+class BuildVerdict(msgspec.Struct, kw_only=True):
+    """The whole gated build; what `report.json` holds. `schema` is "ai-prof/report/1"."""
+
+    schema: str = "ai-prof/report/1"
+    run_id: str
+    started: str
+    finished: str
+    exit_code: int
+    summary: str  # one line for people
+    device: str
+    machine_key: str
+    machine: dict[str, Any] = {}
+    commit: str | None = None
+    dirty: bool = False
+    base: str | None = None
+    regress: str | None = None
+    alpha: float = 0.01
+    workloads: list[WorkloadVerdict] = []
+    notes: list[str] = []
+    version: str = ""

@@ -1,0 +1,1 @@
+"""Start the native library in a program."""

@@ -1,0 +1,1 @@
+"""Pure functions from runs to a verdict."""

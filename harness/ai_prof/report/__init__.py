@@ -1,0 +1,1 @@
+"""A verdict for people and for machines."""

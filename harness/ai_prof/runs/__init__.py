@@ -1,0 +1,1 @@
+"""Find workloads and run them under capture."""

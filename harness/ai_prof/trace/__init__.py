@@ -1,0 +1,1 @@
+"""The Trace, its readers and its writers."""

@@ -70,6 +70,7 @@ class Loss:
 
     @property
     def lost(self) -> int:
+        """All that is missing."""
         return self.cupti_dropped + self.invalid_time + self.budget_dropped
 
 

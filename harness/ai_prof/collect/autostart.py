@@ -1,0 +1,63 @@
+"""What the `.pth` file runs at every Python start with AI_PROF_ENABLE set. Imports nothing but os.
+
+CUDA loads what CUDA_INJECTION64_PATH names, the OpenCL loader what OPENCL_LAYERS names: both are read
+when the program first uses the device, so setting them here is early enough.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import ai_prof
+
+TYPE_CHECKING = False  # typing itself costs a Python start milliseconds
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+INJECTION = "CUDA_INJECTION64_PATH"
+LAYERS = "OPENCL_LAYERS"
+
+
+def library_path() -> str | None:
+    """Path of the native library of this installation; None where it was not built."""
+    for folder in ai_prof.__path__:
+        path = os.path.join(folder, "_native", "libai_prof.so")  # noqa: PTH118 - pathlib costs a millisecond
+        if os.path.exists(path):  # noqa: PTH110
+            return os.path.realpath(path)
+    return None
+
+
+def add_injection(environ: MutableMapping[str, str], library: str) -> str | None:
+    """Make CUDA and OpenCL programs started with `environ` load `library`. Idempotent.
+
+    Returns a foreign CUDA_INJECTION64_PATH that was left alone, else None.
+    """
+    layers = [layer for layer in environ.get(LAYERS, "").split(":") if layer]
+    if library not in layers:
+        environ[LAYERS] = ":".join([*layers, library])
+    foreign = environ.get(INJECTION)
+    if foreign and foreign != library:
+        return foreign
+    environ[INJECTION] = library
+    return None
+
+
+def start() -> None:
+    """Prepare this process and its children for the capture that AI_PROF_ENABLE asks for."""
+    if os.environ.get("AI_PROF_ENABLE", "0") == "0":
+        return
+    library = library_path()
+    if library is None:
+        sys.stderr.write(
+            "ai-prof: AI_PROF_ENABLE is set, but this installation has no native library: no capture\n"
+        )
+        return
+    foreign = add_injection(os.environ, library)
+    if foreign:
+        sys.stderr.write(
+            f"ai-prof: CUDA_INJECTION64_PATH already names {foreign}: no CUDA capture; unset it first\n"
+        )
+
+
+start()

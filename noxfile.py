@@ -1,0 +1,118 @@
+"""Every task of the project. `nox -s profile` is the main one, `nox -s ci` the one that checks all."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2024.3.2"
+nox.options.sessions = ["profile"]
+nox.options.reuse_venv = "yes"
+
+ROOT = Path(__file__).parent
+HEADERS = ("nvidia-cuda-cupti>=13,<14", "nvidia-cuda-runtime>=13,<14", "nvidia-cuda-crt>=13,<14")
+TEST_TOOLS = ("hypothesis>=6.90",)
+
+
+def install(session: nox.Session, *extra: str) -> None:
+    """Install the project, editable; again only when what is compiled or required has changed."""
+    sources = [ROOT / "pyproject.toml", *(p for p in sorted((ROOT / "capture").rglob("*")) if p.is_file())]
+    digest = hashlib.sha256("".join(extra).encode())
+    for path in sources:
+        digest.update(path.name.encode() + path.read_bytes())
+    stamp = Path(session.virtualenv.location) / "ai-prof.installed"
+    if stamp.exists() and stamp.read_text() == digest.hexdigest():
+        return
+    session.install("-e", ".[opencl]" if sys.platform == "linux" else ".", *extra)
+    stamp.write_text(digest.hexdigest())
+
+
+def ai_prof(session: nox.Session, *arguments: str) -> None:
+    """Run our command and end nox with its own exit code, which `session.run` would turn into 1."""
+    code = subprocess.run(
+        [Path(session.bin) / "ai-prof", *arguments], cwd=ROOT, env=dict(session.env), check=False
+    ).returncode
+    if code:
+        raise SystemExit(code)
+
+
+@nox.session
+def profile(session: nox.Session) -> None:
+    """Run every workload three times under capture and compare with its baseline."""
+    install(session)
+    ai_prof(session, "gate", *session.posargs)
+
+
+@nox.session
+def baseline(session: nox.Session) -> None:
+    """Measure the workloads and store the runs as this machine's baseline."""
+    install(session)
+    ai_prof(session, "baseline", "refresh", *session.posargs)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the Python tests, the whole job on a CPU device among them."""
+    install(session, *TEST_TOOLS)
+    session.run("pytest", "-m", "not gpu", *session.posargs)
+
+
+@nox.session
+def gpu(session: nox.Session) -> None:
+    """Run the tests that need an NVIDIA GPU and PyTorch in the interpreter that PATH finds first."""
+    install(session, *TEST_TOOLS)
+    session.run("pytest", "-m", "gpu", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style, formatting and the direction of imports."""
+    session.install("ruff>=0.14", "clang-format>=19", "import-linter>=2.0")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("clang-format", "--dry-run", "--Werror", *cpp_files())
+    session.run("lint-imports", env={"PYTHONPATH": "harness"})
+
+
+@nox.session
+def typecheck(session: nox.Session) -> None:
+    """Check types, strictly."""
+    install(session, "mypy>=1.18", "types-psutil")
+    session.run("mypy")
+
+
+@nox.session
+def native(session: nox.Session) -> None:
+    """Build the capture library and its tests under ASan and UBSan, and run them."""
+    session.install("cmake>=3.24", "ninja", *HEADERS)
+    build = ROOT / "build" / "native"
+    headers = next(Path(session.virtualenv.location).glob("lib/python*/site-packages"))
+    session.run(
+        "cmake", "-S", "capture", "-B", str(build), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+        "-DAI_PROF_BUILD_TESTS=ON", "-DAI_PROF_SANITIZE=address,undefined", f"-DCMAKE_PREFIX_PATH={headers}",
+    )  # fmt: skip
+    session.run("cmake", "--build", str(build))
+    session.run("ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error")
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Print what a capture costs: iteration time with and without it, interleaved."""
+    install(session)
+    session.run("python", "tests/bench/overhead.py", *session.posargs)
+
+
+@nox.session
+def ci(session: nox.Session) -> None:
+    """Do all that a change must pass: lint, types, C++ tests, Python tests with the whole job."""
+    for name in ("lint", "typecheck", "native", "tests"):
+        session.notify(name)
+
+
+def cpp_files() -> list[str]:
+    """Every C++ file of the capture library."""
+    return [str(p) for p in sorted((ROOT / "capture").rglob("*")) if p.suffix in {".h", ".cpp"}]

@@ -1,0 +1,38 @@
+"""Which code is being measured: the commit of a checkout, and whether it is exactly that."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout:
+    """`commit` is None outside git; `dirty` is True there too, since nothing says what the code is."""
+
+    root: Path
+    commit: str | None
+    dirty: bool
+
+    def is_exactly(self, commit: str | None) -> bool:
+        """Whether running this checkout is running `commit`."""
+        return commit is not None and commit == self.commit and not self.dirty
+
+
+def inspect(root: Path) -> Checkout:
+    """Ask git about `root`; files that git ignores do not make it dirty, untracked ones do."""
+    commit = _git(root, "rev-parse", "HEAD")
+    status = _git(root, "status", "--porcelain")
+    return Checkout(root, commit, dirty=commit is None or status is None or bool(status))
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -21,7 +21,8 @@ class Reason(str, Enum):
     INCOMPARABLE = "incomparable"
     INVALID_ENVIRONMENT = "invalid-environment"
     CAPTURE_INCOMPLETE = "capture-incomplete"
-    FAILED = "failed"  # the workload crashed, hung or did no GPU work
+    FAILED = "failed"  # the workload crashed or hung
+    NO_GPU_WORK = "no-gpu-work"  # it ran, and the capture holds no device work
     SKIPPED = "skipped"  # what it requires is not here
 
 
@@ -69,6 +70,7 @@ class Cell(msgspec.Struct, kw_only=True):
     `effect` and `interval` are relative changes (0.05 is +5 %) for times and differences (0.05 is 5
     points) for ratios, positive when the value grew. `mde` is the smallest such effect found with 80 %
     power. `p` is the evidence's own; `p_adjusted` after max-T and Holm, None where none applies.
+    `judged` is False where a provisional baseline could not have shown the change: a pass in name only.
     """
 
     metric: str
@@ -84,6 +86,7 @@ class Cell(msgspec.Struct, kw_only=True):
     p_adjusted: float | None = None
     mde: float | None = None
     flagged: bool = False
+    judged: bool = True
     provisional: bool = False
     notes: list[str] = []
     why: str = ""
@@ -100,11 +103,15 @@ class StructureChange(msgspec.Struct, kw_only=True):
 
 
 class WorkloadVerdict(msgspec.Struct, kw_only=True):
-    """Everything about one workload that a report shows."""
+    """Everything about one workload that a report shows.
+
+    `flagged` means fresh runs must settle it; until then its reason is inconclusive.
+    """
 
     workload: str
     reason: Reason
     why: str = ""
+    flagged: bool = False
     provisional: bool = False
     evidence: Evidence = Evidence.NONE
     cells: list[Cell] = []

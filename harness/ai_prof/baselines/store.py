@@ -1,0 +1,137 @@
+"""Baselines on disk: `baselines/<machine key>/<workload>.json`, one run a line, reviewed like code."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ai_prof.errors import BaselineError, NothingToCompareError
+from ai_prof.gate.metrics import Backend
+from ai_prof.gate.model import Run
+
+SCHEMA = "ai-prof/baseline/1"
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Who recorded a baseline, why, when (RFC 3339, UTC) and from which commit."""
+
+    who: str
+    why: str
+    when: str
+    commit: str | None = None
+    dirty: bool = False
+
+
+class Baseline(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored runs of one workload on one kind of machine. `anchor` is the pinned one for drift."""
+
+    schema: str = SCHEMA
+    workload: str
+    machine_key: str
+    backend: Backend
+    origin: Origin
+    anchor: dict[str, Any] | None = None
+    runs: list[Run]
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions the runs come from."""
+        return len({run.session for run in self.runs})
+
+
+def path_of(root: Path, machine_key: str, workload: str) -> Path:
+    """Where the baseline of a workload lies."""
+    return root / machine_key / f"{workload}.json"
+
+
+def load(root: Path, machine_key: str, workload: str) -> Baseline | None:
+    """The stored baseline, or None where there is none.
+
+    Raises BaselineError for a file that can't be read as one, NothingToCompareError for one of another
+    machine.
+    """
+    path = path_of(root, machine_key, workload)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise BaselineError(f"{path}: cannot be read ({error.strerror}): check its permissions") from error
+    baseline = _decode(data, path)
+    if baseline.workload != workload:
+        raise BaselineError(
+            f"{path}: holds the baseline of {baseline.workload!r}: move it to {baseline.workload}.json"
+        )
+    if baseline.machine_key != machine_key:
+        raise NothingToCompareError(
+            f"{path}: recorded on {baseline.machine_key}, this machine is {machine_key}: the two don't "
+            f"compare; record one here with `ai-prof gate --record`"
+        )
+    return baseline
+
+
+def _decode(data: bytes, path: Path) -> Baseline:
+    remedy = f"restore it with `git checkout -- {path}` or record it again with `ai-prof baseline refresh`"
+    try:
+        head = msgspec.json.decode(data, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        cut = "is cut short" if "truncated" in str(error) or not data.strip() else "is not valid JSON"
+        raise BaselineError(f"{path}: {cut} ({error}): {remedy}") from error
+    family, _, version = str(head.get("schema", "")).rpartition("/")
+    if family != "ai-prof/baseline" or not version.isdigit():
+        raise BaselineError(f"{path}: is not a baseline (schema {head.get('schema')!r}): {remedy}")
+    if version != SCHEMA.rpartition("/")[2]:
+        raise BaselineError(
+            f"{path}: has schema version {version}, this ai-prof reads {SCHEMA.rpartition('/')[2]}: "
+            f"use the ai-prof that wrote it, or record it again with `ai-prof baseline refresh`"
+        )
+    try:
+        baseline = msgspec.json.decode(data, type=Baseline)
+    except msgspec.ValidationError as error:
+        raise BaselineError(f"{path}: is damaged ({error}): {remedy}") from error
+    if not baseline.runs:
+        raise BaselineError(f"{path}: holds no runs: {remedy}")
+    return baseline
+
+
+def encode(baseline: Baseline) -> bytes:
+    """The file's bytes: every field on a line of its own, one run a line, runs in order."""
+    fields = {name: getattr(baseline, name) for name in baseline.__struct_fields__ if name != "runs"}
+    lines = [f'"{name}": {msgspec.json.encode(value).decode()},' for name, value in fields.items()]
+    runs = sorted(baseline.runs, key=lambda run: (run.session, run.order))
+    body = ",\n".join(msgspec.json.encode(run).decode() for run in runs)
+    return "\n".join(["{", *lines, '"runs": [', body, "]", "}", ""]).encode()
+
+
+def digest(baseline: Baseline) -> str:
+    """SHA-256 of the file's bytes, for the report's provenance."""
+    return hashlib.sha256(encode(baseline)).hexdigest()
+
+
+def save(root: Path, baseline: Baseline) -> Path:
+    """Write a baseline and return its path. A write that fails leaves the old file as it was."""
+    path = path_of(root, baseline.machine_key, baseline.workload)
+    temporary: str | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(file.fileno(), 0o644)
+            file.write(encode(baseline))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)  # noqa: PTH105 - the one call whose atomicity is the point
+    except OSError as error:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
+        raise BaselineError(
+            f"{path}: cannot be written ({error.strerror}): check the folder's permissions and free space"
+        ) from error
+    return path

@@ -1,0 +1,55 @@
+"""What the reference workloads share: their command line and a counting OpenCL queue."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Options:
+    """A parsed command line. `strength` multiplies a fault's default size."""
+
+    iterations: int
+    fault: str | None
+    strength: float
+
+    def dose(self, fault: str) -> float:
+        """Return the strength of `fault`, 0 where it is not switched on."""
+        return self.strength if self.fault == fault else 0.0
+
+
+def parse(description: str | None, faults: dict[str, str], iterations: int) -> Options:
+    """Read `[--regress FAULT[=STRENGTH]] [--iterations N]`; `faults` maps a name to its help text.
+
+    Ends the process with code 2 and one line on stderr where an argument is wrong.
+    """
+    names = ", ".join(sorted(faults))
+    parser = argparse.ArgumentParser(
+        description=description,
+        epilog="; ".join(f"{name}: {text}" for name, text in faults.items()),
+    )
+    parser.add_argument("--regress", metavar="FAULT[=STRENGTH]", help="switch a known slowdown on")
+    parser.add_argument("--iterations", type=int, default=iterations, metavar="N")
+    args = parser.parse_args()
+    if args.iterations < 1:
+        parser.exit(2, f"{parser.prog}: --iterations must be at least 1, not {args.iterations}\n")
+    if args.regress is None:
+        return Options(args.iterations, None, 0.0)
+    fault, _, text = args.regress.partition("=")
+    if fault not in faults:
+        parser.exit(2, f"{parser.prog}: unknown fault {fault!r}; this workload knows: {names}\n")
+    try:
+        strength = float(text or 1)
+    except ValueError:
+        strength = -1.0
+    if not 0 < strength < float("inf"):
+        parser.exit(2, f"{parser.prog}: strength must be a number above 0, not {text!r}\n")
+    return Options(args.iterations, fault, strength)
+
+
+def report(iterations: int, launches: int) -> None:
+    """Print the program's own count of its iterations and kernel launches as the last line."""
+    sys.stdout.write(json.dumps({"iterations": iterations, "launches": launches}) + "\n")

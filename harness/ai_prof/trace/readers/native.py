@@ -1,0 +1,327 @@
+"""Reads the `.aiprof` files of one capture into a Trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ai_prof.errors import TraceError
+from ai_prof.trace.model import (
+    Calls,
+    Device,
+    Kernels,
+    Loss,
+    Memory,
+    Process,
+    Ranges,
+    Samples,
+    Source,
+    Syncs,
+    Trace,
+)
+from ai_prof.trace.readers.clocks import clock_map, device_clock_map, realtime_offset
+from ai_prof.trace.readers.native_file import NativeFile, Records, read_file
+from ai_prof.trace.readers.native_format import HOST_CLOCK, NONE32, NONE64, RECORDS, BlockType, DeviceKind
+from ai_prof.trace.tables import make_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ai_prof.trace.model import I32, I64
+
+# The kinds of record whose losses are counted.
+LOSSES = {
+    BlockType.KERNEL: "kernel",
+    BlockType.MEMCPY: "memcpy",
+    BlockType.MEMSET: "memset",
+    BlockType.SYNC: "sync",
+    BlockType.CALL: "call",
+    BlockType.OVERHEAD: "overhead",
+    BlockType.RANGE: "range",
+    BlockType.SAMPLE: "sample",
+}
+_TIMED = frozenset(LOSSES) - {BlockType.SAMPLE, BlockType.OVERHEAD}
+
+
+def read(paths: Sequence[Path]) -> Trace:
+    """The Trace of all files of one capture, one or more for each process.
+
+    A file that is cut, damaged or was not closed is read as far as it is whole; `Source.complete` is then
+    False and a warning says what is missing.
+
+    Raises:
+        TraceError: a file is no capture, is of another major version, or its header is damaged.
+
+    """
+    if not paths:
+        raise TraceError("no capture file was given")
+    merge = _Merge()
+    for path in sorted(paths):
+        merge.add(read_file(path))
+    return merge.trace()
+
+
+class _Merge:
+    """Adds file after file; ids of a file become positions in the tables of the whole."""
+
+    def __init__(self) -> None:
+        self.files: list[str] = []
+        self.names: dict[str, int] = {}
+        self.devices: dict[tuple[Any, ...], tuple[int, Device]] = {}
+        self.processes: dict[tuple[Any, ...], tuple[int, Process]] = {}
+        self.losses: dict[str, Loss] = {}
+        self.warnings: list[str] = []
+        self.complete = True
+        self.offsets: list[int] = []
+        self.parts: dict[type, list[dict[str, Any]]] = {
+            table: [] for table in (Kernels, Memory, Syncs, Calls, Ranges, Samples)
+        }
+
+    def add(self, file: NativeFile) -> None:
+        self.files.append(str(file.path))
+        if file.fault:
+            self.complete = False
+            self.warnings.append(f"{file.path.name}: {file.fault}")
+        if not file.header:
+            return
+        records = {kind: file.records.get(kind, np.zeros(0, RECORDS[kind])) for kind in RECORDS}
+        records = self._without_invalid(file, records)
+        _FileRows(self, file, records).add()
+        offset = realtime_offset(records[BlockType.CLOCK])
+        if offset is None:
+            self.warnings.append(f"{file.path.name}: no clock was calibrated: times are the source's own")
+        else:
+            self.offsets.append(offset)
+
+    def trace(self) -> Trace:
+        source = Source("native", tuple(self.files), self.complete, self.losses, tuple(self.warnings))
+        return Trace(
+            source=source,
+            names=tuple(self.names),
+            devices=tuple(device for _, device in self.devices.values()),
+            processes=tuple(process for _, process in self.processes.values()),
+            kernels=make_table(Kernels, self.parts[Kernels]),
+            memory=make_table(Memory, self.parts[Memory]),
+            syncs=make_table(Syncs, self.parts[Syncs]),
+            calls=make_table(Calls, self.parts[Calls]),
+            ranges=make_table(Ranges, self.parts[Ranges]),
+            samples=make_table(Samples, self.parts[Samples]),
+            realtime_offset_ns=sorted(self.offsets)[len(self.offsets) // 2] if self.offsets else None,
+        )
+
+    def _without_invalid(
+        self, file: NativeFile, records: dict[BlockType, Records]
+    ) -> dict[BlockType, Records]:
+        """Drop rows whose times cannot be, and add up the losses that the file and this reader counted."""
+        stated = {int(row["type"]): row for row in records[BlockType.LOSS]}
+        kept = dict(records)
+        for kind, name in LOSSES.items():
+            rows, loss = records[kind], stated.get(kind)
+            if kind in _TIMED:
+                kept[kind] = rows[(rows["start"] > 0) & (rows["end"] >= rows["start"])]
+            if loss is None and not len(rows):
+                continue
+            if loss is not None and not file.fault and loss["captured"] != len(rows):
+                self.complete = False
+                self.warnings.append(
+                    f"{file.path.name}: wrote {loss['captured']} {name} records, {len(rows)} are there"
+                )
+            self.losses[name] = _add_loss(
+                self.losses.get(name, Loss()), loss, len(kept[kind]), len(rows) - len(kept[kind])
+            )
+        return kept
+
+
+def _add_loss(past: Loss, stated: np.void | None, captured: int, invalid: int) -> Loss:
+    """Losses so far, and those of one more file: its own LossRecord and what the reader found invalid."""
+    dropped, unstamped, refused = (
+        (0, 0, 0)
+        if stated is None
+        else (int(stated["cupti_dropped"]), int(stated["invalid_time"]), int(stated["budget_dropped"]))
+    )
+    return Loss(
+        past.captured + captured,
+        past.cupti_dropped + dropped,
+        past.invalid_time + unstamped + invalid,
+        past.budget_dropped + refused,
+    )
+
+
+class _FileRows:
+    """The rows of one file, with its ids and clocks mapped."""
+
+    def __init__(self, merge: _Merge, file: NativeFile, records: dict[BlockType, Records]) -> None:
+        self.merge = merge
+        self.file = file
+        self.records = records
+        self.host = str(file.header.get("host", ""))
+        self.process = self._process()
+        self.device_ids: dict[int, int] = {}
+        for row in records[BlockType.DEVICE]:
+            self._device(row)
+        # Each file counts its correlations from 1.
+        self.correlation_base = (len(merge.files) - 1) << 32
+        self.to_monotonic = clock_map(records[BlockType.CLOCK], HOST_CLOCK)
+
+    def add(self) -> None:
+        parts = self.merge.parts
+        parts[Kernels].append(self._kernels())
+        parts[Memory].append(self._memory(BlockType.MEMCPY))
+        parts[Memory].append(self._memory(BlockType.MEMSET))
+        parts[Syncs].append(self._syncs())
+        parts[Calls].append(self._calls())
+        parts[Ranges].append(self._ranges())
+        parts[Samples].append(self._samples())
+
+    def _process(self) -> int:
+        header = self.file.header
+        key = (self.host, header.get("boot_id"), header.get("container_id"), header.get("pid"))
+        known = self.merge.processes.get(key)
+        number = known[0] if known else len(self.merge.processes)
+        merged = {**known[1].header, **header} if known else header
+        command = tuple(str(word) for word in merged.get("command_line") or ())
+        process = Process(int(merged.get("pid") or 0), self.host, command, merged.get("rank"), merged)
+        self.merge.processes[key] = (number, process)
+        return number
+
+    def _device(self, row: np.void) -> None:
+        uuid = bytes(row["uuid"]).hex() if row["uuid"].any() else None
+        kind = DeviceKind(int(row["kind"])).name.lower() if int(row["kind"]) in set(DeviceKind) else "unknown"
+        ordinal = int(row["device"])
+        name = self.file.strings.get(int(row["name"]), "")
+        key: tuple[Any, ...] = (uuid,) if uuid else (self.host, kind, ordinal, name)
+        device = Device(ordinal, name, uuid, int(row["memory_bytes"]), kind, int(row["units"]))
+        number, _ = self.merge.devices.setdefault(key, (len(self.merge.devices), device))
+        self.device_ids[ordinal] = number
+
+    def _kernels(self) -> dict[str, Any]:
+        rows = self.records[BlockType.KERNEL]
+        return {
+            **self._device_work(rows),
+            "name": self._names(rows["name"]),
+            "grid": rows["grid"],
+            "block": rows["block"],
+            "registers": rows["registers"],
+            "shared_bytes": rows["shared_bytes"],
+        }
+
+    def _memory(self, kind: BlockType) -> dict[str, Any]:
+        rows = self.records[kind]
+        return {**self._device_work(rows), "kind": rows["kind"], "bytes": rows["bytes"]}
+
+    def _device_work(self, rows: Records) -> dict[str, Any]:
+        start, end = self._device_times(rows)
+        return {
+            "start": start,
+            "end": end,
+            "device": self._devices(rows["device"]),
+            "process": self.process,
+            "context": _ids(rows["context"]),
+            "stream": _ids(rows["stream"]),
+            "correlation": self._correlations(rows["correlation"]),
+            "graph": rows["graph"],
+            "graph_node": rows["graph_node"],
+        }
+
+    def _syncs(self) -> dict[str, Any]:
+        rows = self.records[BlockType.SYNC]
+        return {
+            **self._host_times(rows),
+            "device": self._devices(rows["device"]),
+            "process": self.process,
+            "stream": _ids(rows["stream"]),
+            "thread": _ids(rows["thread"]),
+            "kind": rows["kind"],
+            "correlation": self._correlations(rows["correlation"]),
+        }
+
+    def _calls(self) -> dict[str, Any]:
+        rows = self.records[BlockType.CALL]
+        return {
+            **self._host_times(rows),
+            "process": self.process,
+            "thread": _ids(rows["thread"]),
+            "name": self._names(rows["name"]),
+            "kind": rows["kind"],
+            "correlation": self._correlations(rows["correlation"]),
+            "result": rows["result"],
+        }
+
+    def _ranges(self) -> dict[str, Any]:
+        rows = self.records[BlockType.RANGE]
+        return {
+            **self._host_times(rows),
+            "process": self.process,
+            "thread": _ids(rows["thread"]),
+            "name": self._names(rows["name"]),
+        }
+
+    def _samples(self) -> dict[str, Any]:
+        rows = self.records[BlockType.SAMPLE]
+        return {
+            "time": rows["time"],
+            "device": self._devices(rows["device"]),
+            "process": self.process,
+            "gpu_utilization": _ids(rows["gpu_utilization"]),
+            "memory_utilization": _ids(rows["memory_utilization"]),
+            "sm_clock_mhz": _ids(rows["sm_clock"]),
+            "memory_clock_mhz": _ids(rows["memory_clock"]),
+            "temperature_c": _ids(rows["temperature"]),
+            "power_mw": _ids(rows["power"]),
+            "other_processes": _ids(rows["other_processes"]),
+            "throttle_reasons": _ids(rows["throttle_reasons"]),
+            "memory_used": _ids(rows["memory_used"]),
+            "memory_total": _ids(rows["memory_total"]),
+        }
+
+    def _host_times(self, rows: Records) -> dict[str, I64]:
+        convert = self.to_monotonic
+        start, end = rows["start"].astype(np.int64), rows["end"].astype(np.int64)
+        return {"start": convert(start), "end": convert(end)} if convert else {"start": start, "end": end}
+
+    def _device_times(self, rows: Records) -> tuple[I64, I64]:
+        start, end = rows["start"].astype(np.int64), rows["end"].astype(np.int64)
+        for device in np.unique(rows["device"]).tolist():
+            convert = device_clock_map(self.records[BlockType.CLOCK], device)
+            if convert:
+                mine = rows["device"] == device
+                start[mine], end[mine] = convert(start[mine]), convert(end[mine])
+        return start, end
+
+    def _names(self, ids: Records) -> I32:
+        """A file's string ids as positions in the trace's names."""
+        unique, inverse = np.unique(ids, return_inverse=True)
+        names = self.merge.names
+        found = [
+            names.setdefault(self.file.strings[key], len(names)) if key in self.file.strings else -1
+            for key in unique.tolist()
+        ]
+        return np.asarray(found, np.int32)[inverse]
+
+    def _devices(self, ids: Records) -> I32:
+        """A file's device ids as positions in the trace's devices."""
+        unique, inverse = np.unique(ids, return_inverse=True)
+        found = [-1 if key == NONE32 else self._device_number(key) for key in unique.tolist()]
+        return np.asarray(found, np.int32)[inverse]
+
+    def _device_number(self, ordinal: int) -> int:
+        """Work of a device whose own record was lost still belongs to some device."""
+        if ordinal not in self.device_ids:
+            devices = self.merge.devices
+            key = (self.host, "unknown", ordinal, "")
+            self.device_ids[ordinal], _ = devices.setdefault(
+                key, (len(devices), Device(ordinal, f"device {ordinal}", kind="unknown"))
+            )
+        return self.device_ids[ordinal]
+
+    def _correlations(self, column: Records) -> I64:
+        values = column.astype(np.int64)
+        return np.where(values > 0, values + self.correlation_base, 0)
+
+
+def _ids(column: Records) -> I64:
+    """An unsigned column with its "none" as -1."""
+    none = NONE64 if column.dtype.itemsize == 8 else NONE32
+    return np.where(column == none, -1, column.astype(np.int64))

@@ -1,0 +1,202 @@
+"""One `.aiprof` file taken apart: header, strings, and the records of each type as one array."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ai_prof.errors import TraceError
+from ai_prof.trace.crc32c import crc32c, crc32c_many
+from ai_prof.trace.readers.native_format import BLOCK_HEADER, MAGIC, MAJOR, PREAMBLE, RECORDS, BlockType
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Records = npt.NDArray[np.void]
+
+_CRC_BATCH = 32 << 20  # bytes checked at once; bounds the copy that the check makes
+
+
+@dataclass(frozen=True, slots=True)
+class NativeFile:
+    """What one file holds. `fault` says in words why reading ended before an END block, or is None."""
+
+    path: Path
+    header: dict[str, Any]
+    strings: dict[int, str] = field(default_factory=dict)
+    records: dict[BlockType, Records] = field(default_factory=dict)
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    type: int
+    record_size: int
+    count: int
+    crc: int
+    offset: int  # of the block's header
+
+    @property
+    def payload(self) -> slice:
+        begin = self.offset + BLOCK_HEADER.itemsize
+        return slice(begin, begin + self.record_size * self.count)
+
+
+def is_native(path: Path) -> bool:
+    """Whether a file begins as a capture does; a file cut inside its magic counts."""
+    with path.open("rb") as file:
+        begin = file.read(len(MAGIC))
+    return begin == MAGIC or (path.suffix == ".aiprof" and MAGIC.startswith(begin))
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """Only the header's JSON; {} for a file cut inside it.
+
+    Raises:
+        TraceError: not a capture file, another major version, or a damaged header.
+
+    """
+    with path.open("rb") as file:
+        preamble = file.read(PREAMBLE.itemsize)
+        wanted = struct.unpack_from("<I", preamble, 12)[0] if len(preamble) == PREAMBLE.itemsize else 0
+        return _parse_header(path, preamble + file.read(wanted)) or {}
+
+
+def read_file(path: Path) -> NativeFile:
+    """Everything up to the last whole and undamaged block.
+
+    Raises:
+        TraceError: not a capture file, another major version, or a damaged header.
+
+    """
+    data = _map(path)
+    header = _parse_header(path, data[: PREAMBLE.itemsize + _header_bytes(data)])
+    if header is None:
+        return NativeFile(path, {}, fault="it was cut inside its header: nothing in it can be read")
+    blocks, fault = _walk(data, PREAMBLE.itemsize + _header_bytes(data))
+    bad = _first_damaged(data, blocks)
+    if bad is not None:
+        fault = f"the block at byte {blocks[bad].offset} is damaged: what follows was not read"
+        blocks = blocks[:bad]
+    strings: dict[int, str] = {}
+    for block in blocks:
+        if block.type == BlockType.STRING:
+            strings.update(_parse_strings(bytes(data[block.payload])))
+        elif block.type == BlockType.META:
+            header.update(_parse_json(path, bytes(data[block.payload])))
+    records = {kind: _collect(path, data, blocks, kind) for kind in RECORDS}
+    if fault is None and not len(records[BlockType.END]):
+        fault = "it ended without closing: the program was killed, or the capture still runs"
+    return NativeFile(path, header, strings, records, fault)
+
+
+def _map(path: Path) -> memoryview:
+    """The file's bytes, mapped."""
+    with path.open("rb") as file:
+        if not path.stat().st_size:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _header_bytes(data: memoryview) -> int:
+    if len(data) < PREAMBLE.itemsize:
+        return 0
+    return int(struct.unpack_from("<I", data, 12)[0])
+
+
+def _parse_header(path: Path, begin: bytes | memoryview) -> dict[str, Any] | None:
+    """The header's JSON; None when the file ends inside it."""
+    begin = bytes(begin)
+    if begin[: len(MAGIC)] != MAGIC[: len(begin)]:
+        raise TraceError(f"{path} is not a capture file: it does not begin with the magic of .aiprof")
+    if len(begin) < PREAMBLE.itemsize:
+        return None
+    major, minor, size, crc = struct.unpack_from("<HHII", begin, len(MAGIC))
+    if major != MAJOR:
+        raise TraceError(
+            f"{path} has format {major}.{minor}, and this ai-prof reads {MAJOR}.x: "
+            "read it with the ai-prof that wrote it"
+        )
+    text = begin[PREAMBLE.itemsize :]
+    if len(text) < size:
+        return None
+    if crc32c(text) != crc:
+        raise TraceError(f"{path} has a damaged header (its CRC is wrong): capture again")
+    return _parse_json(path, text)
+
+
+def _parse_json(path: Path, text: bytes) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise TraceError(f"{path} holds JSON that cannot be read ({error}): capture again") from None
+
+
+def _walk(data: memoryview, offset: int) -> tuple[list[_Block], str | None]:
+    """All blocks that are whole, and what is wrong with the file's end."""
+    blocks: list[_Block] = []
+    cut = "it was cut: the last {} bytes are no whole block and were not read"
+    while offset < len(data):
+        if offset + BLOCK_HEADER.itemsize > len(data):
+            return blocks, cut.format(len(data) - offset)
+        kind, record_size, count, crc = struct.unpack_from("<IIII", data, offset)
+        block = _Block(kind, record_size, count, crc, offset)
+        end = block.payload.stop + -block.payload.stop % 8
+        if end > len(data):
+            return blocks, cut.format(len(data) - offset)
+        blocks.append(block)
+        if block.type == BlockType.END:
+            break
+        offset = end
+    return blocks, None
+
+
+def _first_damaged(data: memoryview, blocks: list[_Block]) -> int | None:
+    """Position of the first block whose CRC does not fit."""
+    begin = 0
+    while begin < len(blocks):
+        messages: list[bytes] = []
+        size = 0
+        while begin + len(messages) < len(blocks) and size < _CRC_BATCH:
+            block = blocks[begin + len(messages)]
+            messages.append(bytes(data[block.offset : block.offset + 12]) + bytes(data[block.payload]))
+            size += len(messages[-1])
+        stored = np.array([b.crc for b in blocks[begin : begin + len(messages)]], np.uint32)
+        bad = np.flatnonzero(crc32c_many(messages) != stored)
+        if len(bad):
+            return begin + int(bad[0])
+        begin += len(messages)
+    return None
+
+
+def _parse_strings(text: bytes) -> dict[int, str]:
+    """The entries {u32 id, u32 bytes, UTF-8, zeros to a multiple of 4} of one block."""
+    strings = {}
+    offset = 0
+    while offset + 8 <= len(text):
+        key, size = struct.unpack_from("<II", text, offset)
+        strings[key] = text[offset + 8 : offset + 8 + size].decode("utf-8", "replace")
+        offset += 8 + size + -size % 4
+    return strings
+
+
+def _collect(path: Path, data: memoryview, blocks: list[_Block], kind: BlockType) -> Records:
+    """All records of one type, in the file's order."""
+    dtype = RECORDS[kind]
+    parts = []
+    for block in blocks:
+        if block.type != kind:
+            continue
+        if block.record_size != dtype.itemsize:
+            raise TraceError(
+                f"{path} has {kind.name} records of {block.record_size} bytes instead of {dtype.itemsize}: "
+                "read it with the ai-prof that wrote it"
+            )
+        parts.append(np.frombuffer(data[block.payload], dtype))
+    return np.concatenate(parts) if parts else np.zeros(0, dtype)

@@ -1,0 +1,146 @@
+"""Writes .aiprof files for tests, straight from FORMAT.md with `struct`: shares nothing with the reader."""
+
+from __future__ import annotations
+
+import json
+import struct
+
+(STRING, DEVICE, KERNEL, MEMCPY, MEMSET, SYNC, CALL, OVERHEAD, RANGE, CLOCK, SAMPLE, LOSS, META, END) = range(
+    1, 15
+)
+NONE32 = 0xFFFFFFFF
+HOST_CLOCK = 0xFFFFFFFE
+HTOD, DTOH, DTOD = 1, 2, 3
+EVENT_SYNC, STREAM_WAIT, STREAM_SYNC, CONTEXT_SYNC, BLOCKING_COPY = 1, 2, 3, 4, 5
+LAUNCH, COPY, SYNC_CALL = 1, 2, 3
+
+_TABLE = []
+for _byte in range(256):
+    _value = _byte
+    for _ in range(8):
+        _value = (_value >> 1) ^ (0x82F63B78 if _value & 1 else 0)
+    _TABLE.append(_value)
+
+
+def crc32c(data: bytes) -> int:
+    value = 0xFFFFFFFF
+    for byte in data:
+        value = _TABLE[(value ^ byte) & 0xFF] ^ (value >> 8)
+    return value ^ 0xFFFFFFFF
+
+
+class Capture:
+    """Collects rows and gives the file's bytes. Ids are those of the file; times are as given."""
+
+    def __init__(self, major: int = 1, **header: object) -> None:
+        self.major = major
+        self.header = {"capture_id": "c1", "host": "h", "pid": 100, "command_line": ["prog"], **header}
+        self.rows: list[tuple[int, bytes]] = []
+        self.counts: dict[int, int] = {}
+        self.strings: dict[str, int] = {}
+
+    def string(self, text: str) -> int:
+        if text not in self.strings:
+            key = self.strings[text] = len(self.strings)
+            data = text.encode()
+            self.rows.append((STRING, struct.pack("<II", key, len(data)) + data + bytes(-len(data) % 4)))
+        return self.strings[text]
+
+    def device(self, device: int = 0, name: str = "GPU", uuid: bytes = bytes(16), kind: int = 1) -> None:
+        self.rows.append(
+            (DEVICE, struct.pack("<II16sQII", device, self.string(name), uuid, 1 << 30, kind, 8))
+        )
+
+    def kernel(
+        self,
+        name,
+        start,
+        end,
+        stream=7,
+        correlation=0,
+        device=0,
+        graph=0,
+        node=0,
+        grid=(1, 1, 1),
+        block=(1, 1, 1),
+    ) -> None:
+        self._count(KERNEL)
+        self.rows.append(
+            (
+                KERNEL,
+                struct.pack(
+                    "<qqIIIIIIQ3I3III",
+                    *(start, end, device, 1, stream, self.string(name), correlation, *graph),
+                    *(*grid, *block, 32, 0),
+                ),
+            )
+        )
+
+    def memory(self, kind, start, end, *, size=0, stream=7, correlation=0, device=0) -> None:
+        block = MEMSET if kind == 6 else MEMCPY
+        self._count(block)
+        values = (start, end, device, 1, stream, kind, correlation, 0, 0, size, NONE32, 0)
+        self.rows.append((block, struct.pack("<qqIIIIIIQQII", *values)))
+
+    def sync(self, kind, start, end, *, stream=7, correlation=0, device=0, thread=1) -> None:
+        self._count(SYNC)
+        self.rows.append(
+            (SYNC, struct.pack("<qqIIIIII", start, end, kind, correlation, device, 1, stream, thread))
+        )
+
+    def call(self, name, start, end, *, kind=LAUNCH, correlation=0, thread=1, result=0) -> None:
+        self._count(CALL)
+        values = (start, end, self.string(name), kind, thread, correlation, result, 0)
+        self.rows.append((CALL, struct.pack("<qqIIIIiI", *values)))
+
+    def range(self, name, start, end, thread=1) -> None:
+        self._count(RANGE)
+        self.rows.append((RANGE, struct.pack("<qqIIII", start, end, self.string(name), thread, NONE32, 0)))
+
+    def clock(self, source, monotonic, realtime, clock=HOST_CLOCK, uncertainty=100) -> None:
+        self.rows.append((CLOCK, struct.pack("<qqqII", source, monotonic, realtime, clock, uncertainty)))
+
+    def sample(self, time, utilization, device=0) -> None:
+        self._count(SAMPLE)
+        values = (time, device, utilization, NONE32, 1500, 2600, 50, 300000, 0, 0, 1 << 30, 1 << 33)
+        self.rows.append((SAMPLE, struct.pack("<qIIIIIIIIQQQ", *values)))
+
+    def loss(self, kind, captured, cupti=0, invalid=0, budget=0) -> None:
+        self.rows.append((LOSS, struct.pack("<IIQQQQ", kind, 0, captured, cupti, invalid, budget)))
+
+    def meta(self, **values: object) -> None:
+        self.rows.append((META, json.dumps(values).encode()))
+
+    def blocks(self, *, closed: bool = True) -> list[bytes]:
+        """Preamble with header, then the blocks: rows of one type that follow each other share one."""
+        text = json.dumps(self.header).encode()
+        text += b" " * (-len(text) % 8)
+        parts = [struct.pack("<8sHHIII", b"AIPROF\r\n", self.major, 0, len(text), crc32c(text), 0) + text]
+        run: list[bytes] = []
+        for i, (kind, row) in enumerate(self.rows):
+            run.append(row)
+            last = i + 1 == len(self.rows) or self.rows[i + 1][0] != kind
+            if last or kind == META:
+                parts.append(_block(kind, run))
+                run = []
+        if closed:
+            parts.append(_block(END, [struct.pack("<qII", 1, 1, 0)]))
+        return parts
+
+    def data(self, *, closed: bool = True) -> bytes:
+        return b"".join(self.blocks(closed=closed))
+
+    def write(self, folder, name="h-100-0.aiprof", *, closed=True):
+        path = folder / name
+        path.write_bytes(self.data(closed=closed))
+        return path
+
+    def _count(self, kind: int) -> None:
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+
+
+def _block(kind: int, rows: list[bytes]) -> bytes:
+    payload = b"".join(rows)
+    text = kind in {STRING, META}
+    fields = struct.pack("<III", kind, 1 if text else len(rows[0]), len(payload) if text else len(rows))
+    return fields + struct.pack("<I", crc32c(fields + payload)) + payload + bytes(-len(payload) % 8)

@@ -56,11 +56,11 @@ class Capture:
         name,
         start,
         end,
+        *,
         stream=7,
         correlation=0,
         device=0,
-        graph=0,
-        node=0,
+        graph=(0, 0),
         grid=(1, 1, 1),
         block=(1, 1, 1),
     ) -> None:

@@ -1,17 +1,32 @@
-"""Confirm a flag with fresh launches of base and head: the plan, and the exact permutation test."""
+"""Confirm a flag with fresh launches of base and head: the plan, and the exact permutation test.
+
+All launches are fresh and interleaved, so under "no change" their labels are exchangeable, whatever the
+screen selected: the false alarms of the whole build stay below alpha. The p-values are exact, by
+enumeration of all C(2k, k) labellings.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
-from typing import Literal
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
+from scipy import stats
 
 from ai_prof.errors import UsageError
+from ai_prof.gate.comparison import Comparison, Pair, comparison, with_joint
+from ai_prof.gate.metrics import METRICS, TOTALS, Rules
+from ai_prof.gate.values import F64, I64, beyond_floor, run_values
 
-F64 = npt.NDArray[np.float64]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ai_prof.gate.model import Run
+
 Side = Literal["base", "head"]
 
 MIN_LAUNCHES = 6  # five reach 1/252, but find only shifts half as large again
@@ -19,7 +34,7 @@ MAX_LAUNCHES = 10  # C(20, 10) = 184,756 relabellings are still enumerated in we
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """How many launches a side settle `flagged` workloads at `alpha`; `p_min` is the smallest p they reach."""
+    """`launches` a side settle `flagged` workloads at `alpha`; `p_min` is the smallest p they reach."""
 
     flagged: int
     alpha: float
@@ -63,3 +78,112 @@ def schedule(launches: int) -> list[Launch]:
     mirror: tuple[Side, ...] = ("head", "base", "base", "head")
     order = [side for i in range((launches + 1) // 2) for side in (mirror if i % 2 else block)]
     return [Launch("base", warm=True), Launch("head", warm=True), *map(Launch, order[: 2 * launches])]
+
+
+def compare(base: Sequence[Run], head: Sequence[Run], rules: Rules, plan: Plan) -> list[Comparison]:
+    """Compare every total that all launches have; `p_joint` is max-T's p over the workload's metrics.
+
+    The statistic is the studentised difference of means: relabelling seldom changes a median, so that one's
+    permutation distribution is too coarse at these sizes. A change is `real` only if the medians moved
+    beyond the floor as well, so that a mean between two modes decides nothing.
+    """
+    pairs = []
+    for metric in TOTALS:
+        floor = rules.floor(metric)
+        pair = Pair(metric, floor, run_values(base, metric, floor), run_values(head, metric, floor))
+        complete = len(pair.baseline) == len(base) > 0 and len(pair.candidate) == len(head) > 0
+        if complete and rules.policy_of(metric.key) != "ignore":
+            pairs.append(pair)
+    if not pairs:
+        return []
+    values = np.array([np.concatenate((pair.baseline, pair.candidate)) for pair in pairs])
+    directions = np.array([pair.metric.direction for pair in pairs])
+    worse, joint = max_t(values, len(base), directions)
+    better, _ = max_t(values, len(base), -directions)
+    level = plan.alpha / plan.flagged / max(1, sum(pair.metric.alone for pair in pairs))
+    compared = [
+        _shift(pair, (float(p), float(q)), level) for pair, p, q in zip(pairs, worse, better, strict=True)
+    ]
+    return with_joint(compared, [float(p) for p in joint])
+
+
+def max_t(values: F64, base: int, directions: I64) -> tuple[F64, F64]:
+    """Exact permutation p-values of a shift in each metric, alone and jointly (Westfall and Young 1993).
+
+    `values` has shape (metrics, launches), the first `base` columns are base's. `directions` (+1, -1, or 0
+    for either way) says which shift counts. Returns (own p, max-T p), each of shape (metrics,); the observed
+    labelling is one of those counted.
+
+    The studentised difference of means is a rising function of the correlation between value and label,
+    the same one for each metric, so the correlation stands in for it: it stays finite where a side does
+    not vary at all. A metric that never varies has correlation 0 in every labelling, hence p = 1.
+    """
+    launches = values.shape[1]
+    centred = values - values.mean(axis=1, keepdims=True)
+    norm = np.sqrt((centred**2).sum(axis=1, keepdims=True))
+    # Below this the spread is rounding of equal numbers.
+    flat = norm <= 1e-12 * np.maximum(1.0, np.abs(values).max(axis=1, keepdims=True))
+    unit = np.where(flat, 0.0, centred / np.where(flat, 1.0, norm))
+    correlation = unit @ _labels(launches, base)
+    signed = np.where(directions[:, None] == 0, np.abs(correlation), directions[:, None] * correlation)
+    observed = signed[:, :1] - 1e-9  # ties count as reached, rounding or not
+    own = (signed >= observed).mean(axis=1)
+    joint = (signed.max(axis=0)[None, :] >= observed).mean(axis=1)
+    return own, joint
+
+
+@lru_cache(maxsize=4)
+def _labels(launches: int, base: int) -> F64:
+    """Every way to call `launches - base` launches head, shape (launches, ways), columns of length 1.
+
+    Column 0 is the labelling in which the last ones are head. Centred, so that a product with a unit vector
+    is a correlation.
+    """
+    heads = np.array(list(itertools.combinations(range(launches), launches - base)))[::-1]
+    labels = np.zeros((len(heads), launches))
+    np.put_along_axis(labels, heads, 1.0, axis=1)
+    labels -= labels.mean(axis=1, keepdims=True)
+    labels /= np.sqrt((labels**2).sum(axis=1, keepdims=True))
+    return np.ascontiguousarray(labels.T)
+
+
+def _shift(pair: Pair, p: tuple[float, float], level: float) -> Comparison:
+    """The difference of means with its t interval, and what such a t test at `level` would have found."""
+    base, head = pair.baseline, pair.candidate
+    df = len(base) + len(head) - 2
+    pooled = (((base - base.mean()) ** 2).sum() + ((head - head.mean()) ** 2).sum()) / df
+    error = math.sqrt(float(pooled) * (1 / len(base) + 1 / len(head)))
+    tail = level if pair.metric.direction else level / 2
+    result = comparison(
+        pair,
+        (float(base.mean()), float(head.mean())),
+        half_width=error * float(stats.t.isf(0.025, df)),
+        detectable=error * float(stats.t.isf(tail, df) + stats.t.ppf(0.8, df)),
+        p=p,
+    )
+    old, new = (pair.metric.value(float(np.median(side)), pair.floor) for side in (base, head))
+    moved = (new - old) * result.shift > 0 and beyond_floor(pair.floor, old, new)
+    return replace(result, real=result.real and moved)
+
+
+def trend(base: Sequence[Run], head: Sequence[Run], rules: Rules) -> str | None:
+    """A note where latency drifted with the order of the launches, at p < 0.01; None where it didn't.
+
+    The interleaving cancels a drift out of the difference; it costs power.
+    """
+    metric = METRICS["iteration_ms"]
+    runs = sorted((*base, *head), key=lambda run: run.order)
+    floor = rules.floor(metric)
+    values = run_values(runs, metric, floor)
+    if len(values) < len(runs) or len(runs) < 6:
+        return None
+    heads = np.array([any(run is other for other in head) for run in runs])
+    for side in (heads, ~heads):  # the difference itself is no drift
+        values[side] -= values[side].mean()
+    if np.ptp(values) < 1e-12:
+        return None
+    line = stats.linregress(np.arange(len(values)), values)
+    if line.pvalue >= 0.01:
+        return None
+    drift = 100 * math.expm1(float(line.slope) * (len(values) - 1))
+    return f"{metric.label} drifted by {drift:+.0f} % over the confirming runs; their interleaving cancels it"

@@ -1,27 +1,50 @@
-"""The gate's decisions, as pure functions: screen each workload, settle the flagged, conclude the build."""
+"""The door of the gate: screen each workload, settle what was flagged, conclude the build. Pure functions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from ai_prof.gate.metrics import Backend, Rules
-from ai_prof.gate.model import BuildVerdict, Run, WorkloadVerdict
+from ai_prof.gate import confirm, judge, notes, repeated, screen, structure
+from ai_prof.gate.comparison import Comparison, holm
+from ai_prof.gate.conclude import FAIL_ON, build
+from ai_prof.gate.metrics import TOTALS, Rules
+from ai_prof.gate.model import Cell, Evidence, Reason, Run, WorkloadVerdict
 
-FAIL_ON: tuple[int, ...] = (1, 2, 3, 4, 5)
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ai_prof.gate.screen import Prior
+
+__all__ = ["ALPHA", "FAIL_ON", "Fresh", "build", "by_strength", "screen_workload", "settle"]
+
+ALPHA = 0.01
 
 
 class Fresh(msgspec.Struct, frozen=True, kw_only=True):
     """The fresh runs that settle one flagged workload.
 
-    `base` and `head`: k each, in the order of `confirm.schedule`, without its warm launches. With no
-    `base` (it can't be run again) `head` holds as many fresh runs of the candidate as the screen had.
+    `base` and `head`: k each by `confirm.schedule`, without its warm launches; `order` counts through both.
+    With no `base` (it can't be run again) `head` holds as many fresh runs of the candidate as the screen
+    had.
     """
 
     base: list[Run] = []
     head: list[Run] = []
+
+
+class _Settled(msgspec.Struct, frozen=True):
+    """What fresh runs say of one workload, before the correction over all flagged workloads."""
+
+    evidence: Evidence
+    totals: judge.Totals
+    structure: structure.Structure
+
+    @property
+    def p(self) -> float:
+        """The smallest joint p of what may fail the build; 1 where nothing may."""
+        return min((item.p_joint for item in self.totals.suspects()), default=1.0)
 
 
 def screen_workload(
@@ -29,34 +52,242 @@ def screen_workload(
     baseline: Sequence[Run],
     candidate: Sequence[Run],
     *,
-    backend: Backend,
     rules: Rules,
+    priors: Mapping[str, Prior],
 ) -> WorkloadVerdict:
-    """Compare a candidate's runs with a stored baseline's; flag what fresh runs must settle."""
-    raise NotImplementedError
+    """Compare a candidate's runs with a stored baseline's; flag what fresh runs must settle.
+
+    `priors` are `screen.shared_priors` of all the workloads' baselines.
+    """
+    sound = [run for run in baseline if run.problem is None]
+    verdict = WorkloadVerdict(
+        workload=workload,
+        reason=Reason.PASS,
+        baseline_runs=list(baseline),
+        candidate_runs=list(candidate),
+        provisional=len({run.session for run in sound}) < 2,
+    )
+    if (unfit := _unfit(verdict, sound, candidate)) is not None:
+        return unfit
+    items = screen.screen(sound, candidate, rules, priors)
+    found, totals = _read(sound, candidate, items, rules)
+    p = {item.metric.key: item.p_joint for item in items}
+    made = judge.cells(
+        totals, p, alpha=screen.ALPHA, evidence=Evidence.SCREEN, provisional=verdict.provisional
+    )
+    verdict.cells = _in_order(made + _missing(sound, candidate, totals))
+    verdict.structure = found.changes
+    verdict.notes = [*found.notes, *_notes(totals), *notes.multimodal(sound, candidate)]
+    decided = bool(found.worse) and structure.decisive(sound)
+    verdict.flagged = not decided and (bool(found.worse) or any(cell.flagged for cell in made))
+    verdict.evidence = Evidence.STRUCTURE if decided else Evidence.SCREEN
+    if verdict.flagged:
+        for change in found.worse:
+            change.reason = Reason.INCONCLUSIVE
+    return _conclude(verdict, compared=found.compared + len(items))
 
 
 def settle(
     verdicts: Sequence[WorkloadVerdict],
     fresh: Mapping[str, Fresh],
     *,
-    backend: Backend,
     rules: Mapping[str, Rules],
-    alpha: float = 0.01,
+    priors: Mapping[str, Prior],
+    alpha: float = ALPHA,
 ) -> list[WorkloadVerdict]:
     """Settle every flagged verdict by its workload's fresh runs; the others pass through.
 
-    Takes all verdicts of the build at once, since the correction runs over the flagged workloads. A flagged
-    workload without fresh runs (the budget ended) stays inconclusive.
+    Takes all verdicts of the build at once, since Holm's correction runs over the flagged workloads. One
+    without fresh runs (the budget ended) stays inconclusive, and still counts among the flagged.
     """
-    raise NotImplementedError
+    flagged = [verdict for verdict in verdicts if verdict.flagged]
+    settled: dict[str, _Settled] = {}
+    disturbed: dict[str, WorkloadVerdict] = {}
+    for verdict in flagged:
+        runs = fresh.get(verdict.workload)
+        if runs is None or not runs.head:
+            continue
+        unfit = _disturbed(verdict, (*runs.base, *runs.head))
+        if unfit is not None:
+            disturbed[verdict.workload] = unfit
+            continue
+        plan = confirm.Plan(flagged=len(flagged), alpha=alpha, launches=len(runs.head), p_min=0.0)
+        own = rules.get(verdict.workload, Rules())
+        settled[verdict.workload] = _evidence(verdict, runs, own, plan, priors)
+    floors = _step_down(settled, len(flagged))
+    done = []
+    for verdict in verdicts:
+        name = verdict.workload
+        if name in settled:
+            done.append(_settled(verdict, fresh[name], settled[name], floors[name], alpha))
+        else:
+            done.append(disturbed.get(name, verdict))
+    return done
 
 
-def build(
-    workloads: Sequence[WorkloadVerdict], *, fail_on: Sequence[int] = FAIL_ON, **facts: Any
-) -> BuildVerdict:
-    """The build's verdict: exit code, summary line, and the workloads, worst first.
+def by_strength(verdicts: Sequence[WorkloadVerdict]) -> list[WorkloadVerdict]:
+    """The flagged ones, strongest first: changed counts, then the smallest p."""
 
-    `facts` are the other fields of `BuildVerdict` (run_id, started, finished, device, machine_key, ...).
-    """
-    raise NotImplementedError
+    def weakness(verdict: WorkloadVerdict) -> tuple[bool, float, str]:
+        p = [cell.p_adjusted for cell in verdict.cells if cell.flagged and cell.p_adjusted is not None]
+        counts = any(change.reason is Reason.INCONCLUSIVE for change in verdict.structure)
+        return (not counts, min(p, default=1.0), verdict.workload)
+
+    return sorted((verdict for verdict in verdicts if verdict.flagged), key=weakness)
+
+
+def _unfit(
+    verdict: WorkloadVerdict, baseline: Sequence[Run], candidate: Sequence[Run]
+) -> WorkloadVerdict | None:
+    """The verdict where there is nothing sound to compare."""
+    if (disturbed := _disturbed(verdict, candidate)) is not None:
+        return disturbed
+    if not candidate:
+        verdict.reason, verdict.why = Reason.INCOMPARABLE, "there are no runs to compare"
+    elif not baseline:
+        verdict.reason, verdict.why = (
+            Reason.NO_BASELINE,
+            "no baseline: record one with `ai-prof gate --record`",
+        )
+    else:
+        return None
+    return verdict
+
+
+def _disturbed(verdict: WorkloadVerdict, runs: Sequence[Run]) -> WorkloadVerdict | None:
+    """A run with a problem makes its workload neither a pass nor a regression."""
+    bad = next((run for run in runs if run.problem is not None), None)
+    if bad is None or bad.problem is None:
+        return None
+    why = bad.detail or f"a run was not fit to compare ({bad.problem.value})"
+    return msgspec.structs.replace(verdict, reason=bad.problem, why=why, flagged=False)
+
+
+def _read(
+    baseline: Sequence[Run], candidate: Sequence[Run], items: Sequence[Comparison], rules: Rules
+) -> tuple[structure.Structure, judge.Totals]:
+    """Read structure and totals together: each may excuse or carry the other."""
+    totals = judge.Totals({item.metric.key: item for item in items}, rules)
+    speed = structure.Speed(
+        faster=totals.shrank("kernel_time_ms") and totals.shrank("iteration_ms"),
+        latency=totals.improved("iteration_ms"),
+    )
+    found = structure.compare(baseline, candidate, rules, speed)
+    more = any(change.name == "kernels" for change in found.worse)
+    return found, judge.Totals(totals.items, rules, more_kernels=more)
+
+
+def _evidence(
+    verdict: WorkloadVerdict, runs: Fresh, rules: Rules, plan: confirm.Plan, priors: Mapping[str, Prior]
+) -> _Settled:
+    """Compare fresh runs: base with head, or the stored baseline with both halves of the candidate's."""
+    if runs.base:
+        items = confirm.compare(runs.base, runs.head, rules, plan)
+        found, totals = _read(runs.base, runs.head, items, rules)
+        return _Settled(Evidence.CONFIRMED, totals, found)
+    baseline = [run for run in verdict.baseline_runs if run.problem is None]
+    items = repeated.compare(baseline, verdict.candidate_runs, runs.head, rules, priors)
+    found, totals = _read(baseline, (*verdict.candidate_runs, *runs.head), items, rules)
+    return _Settled(Evidence.REPEATED, totals, found)
+
+
+def _step_down(settled: Mapping[str, _Settled], family: int) -> dict[str, tuple[int, float]]:
+    """Holm over the flagged workloads: each one's factor, and the least its adjusted p may be."""
+    order = sorted(settled, key=lambda name: settled[name].p)
+    adjusted = holm([settled[name].p for name in order], family)
+    least = [0.0, *adjusted[:-1]] if adjusted else []
+    return {name: (family - rank, least[rank]) for rank, name in enumerate(order)}
+
+
+def _settled(
+    verdict: WorkloadVerdict, runs: Fresh, found: _Settled, step: tuple[int, float], alpha: float
+) -> WorkloadVerdict:
+    """The verdict after fresh evidence."""
+    confirmed = found.evidence is Evidence.CONFIRMED
+    provisional = not confirmed and verdict.provisional
+    items = found.totals.items
+    p = {key: min(1.0, max(step[1], step[0] * item.p_joint)) for key, item in items.items()}
+    made = judge.cells(found.totals, p, alpha=alpha, evidence=found.evidence, provisional=provisional)
+    kept = [_unsettled(cell) for cell in verdict.cells if cell.metric not in items]
+    for cell in made:
+        before = next((old for old in verdict.cells if old.metric == cell.metric), None)
+        if before is not None and before.flagged and cell.reason is not Reason.REGRESSED:
+            cell.notes = [*cell.notes, "flagged by the screen, not confirmed"]
+    settled = msgspec.structs.replace(
+        verdict,
+        flagged=False,
+        provisional=provisional or (not confirmed and bool(found.structure.worse)),
+        evidence=Evidence.STRUCTURE if found.structure.worse else found.evidence,
+        cells=_in_order([*made, *kept]),
+        structure=found.structure.changes,
+        notes=_settled_notes(verdict, runs, found),
+        confirm_base=runs.base,
+        confirm_head=runs.head,
+    )
+    return _conclude(settled, compared=found.structure.compared + len(items))
+
+
+def _settled_notes(verdict: WorkloadVerdict, runs: Fresh, found: _Settled) -> list[str]:
+    said = [*found.structure.notes, *_notes(found.totals)]
+    if found.evidence is Evidence.REPEATED:
+        said.append("weaker evidence: base could not be run again, so the flag had to stand twice")
+        return said + notes.multimodal(verdict.baseline_runs, (*verdict.candidate_runs, *runs.head))
+    counted = any(change.reason is Reason.INCONCLUSIVE for change in verdict.structure)
+    if counted and not found.structure.worse:
+        said.append("the counts that differ from the baseline don't differ from base run again")
+    drift = confirm.trend(runs.base, runs.head, found.totals.rules)
+    return said + ([drift] if drift else []) + notes.multimodal(runs.base, runs.head)
+
+
+def _unsettled(cell: Cell) -> Cell:
+    """A cell that the fresh runs could not measure: what was flagged stays open."""
+    return msgspec.structs.replace(cell, notes=[*cell.notes, "not measured by the fresh runs"])
+
+
+def _notes(totals: judge.Totals) -> list[str]:
+    return [*notes.kind_of_change(totals), *notes.underpowered(totals.items.values())]
+
+
+def _missing(baseline: Sequence[Run], candidate: Sequence[Run], totals: judge.Totals) -> list[Cell]:
+    """Cells of the totals that one side has and the other lacks."""
+    made = []
+    for metric in TOTALS:
+        if metric.key in totals.items or totals.rules.policy_of(metric.key) == "ignore":
+            continue
+        sides = [
+            any(run.metrics.get(metric.key) is not None for run in runs) for runs in (baseline, candidate)
+        ]
+        if any(sides):
+            made.append(judge.missing(metric, "baseline" if not sides[0] else "candidate"))
+    return made
+
+
+def _in_order(made: Sequence[Cell]) -> list[Cell]:
+    place = {metric.key: i for i, metric in enumerate(TOTALS)}
+    return sorted(made, key=lambda cell: place[cell.metric])
+
+
+def _conclude(verdict: WorkloadVerdict, compared: int) -> WorkloadVerdict:
+    """Reason and sentence from cells and structure, the gravest first."""
+    changes = [change for change in verdict.structure if not change.name.startswith("kernel:")]
+    for reason in (Reason.REGRESSED, Reason.INCONCLUSIVE, Reason.INCOMPARABLE):
+        whys = [change.why for change in changes if change.reason is reason]
+        whys += [cell.why for cell in verdict.cells if cell.reason is reason]
+        if whys:
+            verdict.reason, verdict.why = reason, "; ".join(whys)
+            return verdict
+    latency = next((cell for cell in verdict.cells if cell.metric == "iteration_ms"), None)
+    if compared == 0:
+        verdict.reason, verdict.why = Reason.INCOMPARABLE, "nothing could be compared"
+    elif latency is not None and latency.reason is Reason.IMPROVED:
+        verdict.reason, verdict.why = Reason.IMPROVED, latency.why
+    elif verdict.structure:
+        verdict.reason = Reason.STRUCTURE_CHANGED
+        verdict.why = "; ".join(change.why for change in changes) or _swapped(verdict)
+    else:
+        verdict.reason, verdict.why = Reason.PASS, "no change beyond noise and floors"
+    return verdict
+
+
+def _swapped(verdict: WorkloadVerdict) -> str:
+    return f"{len(verdict.structure)} kernels changed, with as many kernels per iteration as before"

@@ -1,0 +1,135 @@
+"""Screen a candidate against a stored baseline: a moderated prediction t over sessions. It only flags.
+
+For c the candidate's session value, b the mean of the baseline's N session values, d the direction,
+
+    t = d (c - b) / (s sqrt(1 + 1/N)),  s^2 = (d0 s0^2 + (N - 1) s_b^2) / (d0 + N - 1),  df = d0 + N - 1
+
+(Smyth 2004, moderated variance; the prediction of one new session from N old ones). The unit is the
+session, one value each: runs of one session share its machine state, so they are no independent samples.
+
+"Alpha 0.05 per workload" is the chance that a workload without any change is flagged: Holm runs over the
+metrics of the workload that may fail a build alone. Those that may not (they need a partner, which is in
+the family) are tested at 0.05 each and cost the others nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+from scipy import special, stats
+
+from ai_prof.gate.comparison import Comparison, Pair, comparison, holm, with_joint
+from ai_prof.gate.metrics import METRICS, PROVISIONAL_SD, TOTALS, Backend, Metric, Rules
+from ai_prof.gate.values import run_values, session_values
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ai_prof.gate.model import Run
+
+ALPHA = 0.05
+POWER = 0.8
+NOT_JUDGED = 0.20  # an MDE beyond this (20 %, 20 points) leaves a provisional total unjudged
+TABLE_DF = 4.0  # what the committed table is worth, in degrees of freedom
+SHARED_DF = 9.0  # what the variance over the repository's own workloads is worth
+SHARED_WORKLOADS = 3  # from so many on it replaces the table
+
+
+class Prior(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a session's spread before this workload's own: `sd` on the scale of the test."""
+
+    sd: float
+    df: float
+
+
+def table_priors(backend: Backend) -> dict[str, Prior]:
+    """The committed table, by metric."""
+    return {key: Prior(sd=sd, df=TABLE_DF) for key, sd in PROVISIONAL_SD[backend].items()}
+
+
+def shared_priors(baselines: Mapping[str, Sequence[Run]], backend: Backend) -> dict[str, Prior]:
+    """The typical spread over all workloads' baselines, by metric; the table's where they are too young.
+
+    The centre of ln s^2 is corrected for its bias at few degrees of freedom (Smyth 2004, eq. 8).
+    """
+    priors = table_priors(backend)
+    for key, table in list(priors.items()):
+        metric = METRICS[key]
+        logs = []
+        for runs in baselines.values():
+            values = session_values(runs, metric, metric.floor)
+            if len(values) >= 2:
+                half = (len(values) - 1) / 2
+                # A spread of exactly 0 says "below what was resolved", not "none": bound it.
+                variance = max(float(np.var(values, ddof=1)), (table.sd / 100) ** 2)
+                logs.append(math.log(variance) - float(special.digamma(half)) + math.log(half))
+        if len(logs) >= SHARED_WORKLOADS:
+            priors[key] = Prior(sd=math.exp(float(np.mean(logs)) / 2), df=SHARED_DF)
+    return priors
+
+
+def screen(
+    baseline: Sequence[Run],
+    candidate: Sequence[Run],
+    rules: Rules,
+    priors: Mapping[str, Prior],
+) -> list[Comparison]:
+    """Compare every total that both sides have; `p_joint` holds Holm's p over the workload's metrics."""
+    new_host = _on_new_host(baseline, candidate)
+    pairs = []
+    for metric in TOTALS:
+        floor = rules.floor(metric)
+        pair = Pair(
+            metric, floor, session_values(baseline, metric, floor), run_values(candidate, metric, floor)
+        )
+        if rules.policy_of(metric.key) != "ignore" and len(pair.baseline) and len(pair.candidate):
+            pairs.append(pair)
+    family = max(1, sum(pair.metric.alone for pair in pairs))
+    compared = [_predict(pair, priors[pair.metric.key], family, new_host=new_host) for pair in pairs]
+    return with_joint(compared, _joint(compared))
+
+
+def _predict(pair: Pair, prior: Prior, family: int, *, new_host: bool) -> Comparison:
+    metric, sessions = pair.metric, len(pair.baseline)
+    df = prior.df + sessions - 1
+    own = float(np.var(pair.baseline, ddof=1)) if sessions > 1 else 0.0
+    variance = (prior.df * prior.sd**2 + (sessions - 1) * own) / df
+    # Hosts are taken to differ by as much again as sessions do.
+    error = math.sqrt(variance * (1 + 1 / sessions + (1 if new_host else 0)))
+    centres = float(np.mean(pair.baseline)), float(np.median(pair.candidate))
+    shift = centres[1] - centres[0]
+    alpha = ALPHA / family if metric.alone else ALPHA
+    tail = alpha if metric.direction else alpha / 2
+    detectable = error * float(stats.t.isf(tail, df) + stats.t.ppf(POWER, df))
+    result = comparison(
+        pair,
+        centres,
+        half_width=error * float(stats.t.isf(0.025, df)),
+        detectable=detectable,
+        p=_p(metric, shift / error, df),
+    )
+    blind = sessions < 2 and result.mde is not None and result.mde > NOT_JUDGED
+    return replace(result, judged=not blind or abs(shift) > detectable)
+
+
+def _p(metric: Metric, t: float, df: float) -> tuple[float, float]:
+    """P towards worse and towards better; without a direction, two-sided, and nothing is better."""
+    if metric.direction == 0:
+        return float(2 * stats.t.sf(abs(t), df)), 1.0
+    worse = metric.direction * t
+    return float(stats.t.sf(worse, df)), float(stats.t.sf(-worse, df))
+
+
+def _joint(compared: Sequence[Comparison]) -> list[float]:
+    """Holm over the metrics that may fail alone; the others keep their own p."""
+    adjusted = iter(holm([item.p for item in compared if item.metric.alone]))
+    return [next(adjusted) if item.metric.alone else item.p for item in compared]
+
+
+def _on_new_host(baseline: Sequence[Run], candidate: Sequence[Run]) -> bool:
+    """Whether the candidate ran on a host that the baseline hasn't seen."""
+    return not {run.host for run in candidate} <= {run.host for run in baseline}

@@ -1,0 +1,144 @@
+"""Compare what an iteration is made of, exactly: counts per iteration and its kernels, no p-value.
+
+A count that was one number over all of the baseline's runs and is one number over all of the candidate's,
+and another one, differs for real: one more synchronize is found from one run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ai_prof.gate.metrics import COUNTS, Metric, Rules
+from ai_prof.gate.model import Reason, Run, StructureChange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+DECISIVE_RUNS = 9
+DECISIVE_SESSIONS = 3
+
+_SINGULAR = {
+    "kernels": "kernel",
+    "copies": "copy",
+    "copy_bytes": "byte copied",
+    "syncs": "synchronize",
+    "graph_launches": "graph launch",
+}
+
+
+class Speed(msgspec.Struct, frozen=True, kw_only=True):
+    """What the totals say of the same runs, which may excuse a count that grew.
+
+    `faster`: kernel time and latency both improved beyond their floors. `latency`: latency improved, and
+    by a test.
+    """
+
+    faster: bool = False
+    latency: bool = False
+
+
+class Structure(msgspec.Struct, frozen=True, kw_only=True):
+    """What the comparison found: `compared` counts of the table were constant on both sides."""
+
+    changes: list[StructureChange]
+    compared: int
+    notes: list[str] = []
+
+    @property
+    def worse(self) -> list[StructureChange]:
+        """The changes that fail a build."""
+        return [change for change in self.changes if change.reason is Reason.REGRESSED]
+
+
+def decisive(baseline: Sequence[Run]) -> bool:
+    """Whether a baseline is broad enough for a difference to decide alone.
+
+    Kernels are chosen by autotuning in each process, so a few runs of one session may agree by chance.
+    """
+    sessions = {run.session for run in baseline}
+    return len(baseline) >= DECISIVE_RUNS and len(sessions) >= DECISIVE_SESSIONS
+
+
+def compare(baseline: Sequence[Run], candidate: Sequence[Run], rules: Rules, speed: Speed) -> Structure:
+    """Every count and kernel that is constant on both sides and differs."""
+    changes: list[StructureChange] = []
+    notes: list[str] = []
+    compared = 0
+    for metric in COUNTS:
+        old = _constant(run.structure.get(metric.key) for run in baseline)
+        new = _constant(run.structure.get(metric.key) for run in candidate)
+        if old is None or new is None:
+            notes += _not_exact(metric, baseline, candidate)
+            continue
+        compared += 1
+        policy = rules.policy_of(metric.key)
+        if old != new and policy != "ignore":
+            changes.append(_change(metric, old, new, policy == "warn", speed))
+    return Structure(changes=changes + _kernels(baseline, candidate), compared=compared, notes=notes)
+
+
+def _constant(values: Iterable[int | None]) -> int | None:
+    """The one value of all, or None where they differ or one is unknown."""
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else None
+
+
+def _not_exact(metric: Metric, baseline: Sequence[Run], candidate: Sequence[Run]) -> list[str]:
+    """Say that a count varies and is left to the totals; nothing where a side never had it."""
+    sides = []
+    for side, runs in (("baseline", baseline), ("candidate", candidate)):
+        seen = [run.structure[metric.key] for run in runs if metric.key in run.structure]
+        if not seen:
+            return []
+        if _constant(seen) is None:
+            sides.append(side)
+    where = " and ".join(sides) or "one run without it"
+    return [f"{metric.label} per iteration vary ({where}): left to the statistics of the totals"]
+
+
+def _change(metric: Metric, old: int, new: int, warns: bool, speed: Speed) -> StructureChange:  # noqa: FBT001
+    size = abs(new - old)
+    noun = _SINGULAR[metric.key] if size == 1 else metric.label
+    why = f"{size:,} {'more' if new > old else 'fewer'} {noun} per iteration ({old:,} -> {new:,})"
+    if new < old:
+        reason = Reason.IMPROVED
+    elif speed.faster:
+        reason, why = Reason.STRUCTURE_CHANGED, f"{why}; kernel time and latency both improved"
+    elif metric.key == "graph_launches" and old == 0 and speed.latency:
+        # Work moved into graphs: kernels take as long as before, and their launches are what was saved.
+        reason, why = Reason.STRUCTURE_CHANGED, f"{why}; latency improved"
+    elif warns:
+        reason, why = Reason.STRUCTURE_CHANGED, f"{why}; the policy only warns"
+    else:
+        reason = Reason.REGRESSED
+    return StructureChange(name=metric.key, baseline=old, candidate=new, reason=reason, why=why)
+
+
+def _kernels(baseline: Sequence[Run], candidate: Sequence[Run]) -> list[StructureChange]:
+    """Name the kernels that were added, removed or changed in number; `kernels` itself judges them."""
+    old, new = _multiset(baseline), _multiset(candidate)
+    if old is None or new is None:
+        return []
+    changes = []
+    for name in sorted(old.keys() | new.keys()):
+        before, after = old.get(name, 0), new.get(name, 0)
+        if before != after:
+            verb = "added" if before == 0 else "removed" if after == 0 else "changed in number"
+            changes.append(
+                StructureChange(
+                    name=f"kernel:{name}",
+                    baseline=before,
+                    candidate=after,
+                    reason=Reason.STRUCTURE_CHANGED,
+                    why=f"kernel {name} {verb} ({before} -> {after} per iteration)",
+                )
+            )
+    return changes
+
+
+def _multiset(runs: Sequence[Run]) -> dict[str, int] | None:
+    """The kernels of one iteration, where every run has the same."""
+    first = runs[0].kernels if runs else None
+    return first if first is not None and all(run.kernels == first for run in runs) else None

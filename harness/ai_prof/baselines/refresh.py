@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 
-from ai_prof.baselines.store import Baseline
-from ai_prof.gate.model import Run, WorkloadVerdict
+from ai_prof.baselines.store import Baseline  # noqa: TC001 - msgspec reads annotations at run time
+from ai_prof.gate.metrics import METRICS, PROVISIONAL_SD, Backend, Metric
+from ai_prof.gate.model import Reason, Run, WorkloadVerdict
+from ai_prof.gate.values import effect_of, run_values, session_values
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LEAST_RUNS = 3
+SPREAD_LIMIT = 5.0  # kernel time's range over a session, in the table's standard deviations
+
+_SETTLED = frozenset({Reason.PASS, Reason.IMPROVED, Reason.STRUCTURE_CHANGED, Reason.ACCEPTED})
 
 
 class RefreshFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a refresh is judged by; the caller gathers it.
 
-    `foreign` are other compute processes on the device, `throttling` the reasons seen during the new runs,
-    `verdict` the gate's on the new runs against the old baseline, None where there is no old one.
+    `runs` are the new ones. `foreign` are other compute processes on the device, `throttling` the reasons
+    seen during the runs, `verdict` the gate's on the new runs against `old`, None where there is no `old`.
     """
 
     workload: str
     machine_key: str
+    backend: Backend
     runs: list[Run]
     dirty: bool
     foreign: list[str] = []
@@ -35,19 +47,106 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     old: float | None
     new: float | None
-    change: float | None  # relative for times and counts, a difference for ratios
+    change: float | None  # relative for times, a difference for ratios and counts
 
 
 def refusals(facts: RefreshFacts) -> list[str]:
     """Every reason not to refresh, each saying what to do; empty where a refresh may go ahead."""
-    raise NotImplementedError
+    return [*_unfit_machine(facts), *_unfit_runs(facts), *_unfit_change(facts)]
 
 
 def renewed(old: Baseline | None, runs: Sequence[Run], verdict: WorkloadVerdict | None) -> list[Run]:
-    """The runs of the new baseline: the new ones join the old where nothing moved, else they replace them."""
-    raise NotImplementedError
+    """The runs of the new baseline: the new join the old where nothing moved, else they replace them."""
+    joins = old is not None and verdict is not None and verdict.reason is Reason.PASS
+    return [*old.runs, *runs] if old is not None and joins else list(runs)
 
 
 def moved(old: Sequence[Run], new: Sequence[Run]) -> list[Moved]:
-    """Every metric and count of the baseline, old beside new, in the table's order."""
-    raise NotImplementedError
+    """Every metric and count that either side has, old beside new, in the table's order."""
+    rows = []
+    for metric in METRICS.values():
+        before, after = _centre(old, metric), _centre(new, metric)
+        if before is None and after is None:
+            continue
+        known = before is not None and after is not None
+        rows.append(
+            Moved(
+                metric=metric.key,
+                label=metric.label,
+                unit=metric.unit,
+                old=before,
+                new=after,
+                change=effect_of(metric, before, after) if known else None,  # type: ignore[arg-type]
+            )
+        )
+    return rows
+
+
+def _unfit_machine(facts: RefreshFacts) -> list[str]:
+    said = []
+    if facts.dirty:
+        said.append("the working tree has uncommitted changes: commit or stash them, so the origin is known")
+    if facts.foreign:
+        said.append(f"the device is busy with {', '.join(facts.foreign)}: wait for them or stop them")
+    if facts.throttling:
+        said.append(f"the device throttled ({', '.join(facts.throttling)}): let it cool, then measure again")
+    if facts.old is not None and facts.old.machine_key != facts.machine_key:
+        said.append(
+            f"the baseline is of {facts.old.machine_key}, this machine is {facts.machine_key}: "
+            f"refresh it on its own kind of machine"
+        )
+    return said
+
+
+def _unfit_runs(facts: RefreshFacts) -> list[str]:
+    said = []
+    bad = next((run for run in facts.runs if run.problem is not None), None)
+    if bad is not None:
+        said.append(f"a run was not fit to keep ({bad.detail or bad.problem}): measure again")
+    if len(facts.runs) < LEAST_RUNS:
+        said.append(f"{len(facts.runs)} runs are too few: measure at least {LEAST_RUNS}")
+    limit = SPREAD_LIMIT * PROVISIONAL_SD[facts.backend]["kernel_time_ms"]
+    for session in dict.fromkeys(run.session for run in facts.runs):
+        metric = METRICS["kernel_time_ms"]
+        values = run_values([run for run in facts.runs if run.session == session], metric, metric.floor)
+        spread = float(np.expm1(np.ptp(values))) if len(values) else 0.0
+        if spread > np.expm1(limit):
+            said.append(
+                f"kernel time spread by {100 * spread:.1f} % between runs, over the limit of "
+                f"{100 * np.expm1(limit):.1f} %: find what disturbs the device, then measure again"
+            )
+    return said
+
+
+def _unfit_change(facts: RefreshFacts) -> list[str]:
+    old, verdict = facts.old, facts.verdict
+    if old is None:
+        return []
+    if verdict is None:
+        return ["the new runs were not compared with the old baseline: run `ai-prof gate` first"]
+    said = []
+    if verdict.reason is Reason.REGRESSED:
+        said.append(
+            f"it would bury a regression ({verdict.why}): fix it, or accept it with "
+            f'`ai-prof accept {facts.workload} METRIC --reason "..."`'
+        )
+    elif verdict.reason not in _SETTLED:
+        said.append(f"the new runs are {verdict.reason.value} ({verdict.why}): settle that first")
+    # Values that moved for good, and are wanted, make the old runs worthless. Nothing else does.
+    kept = len({run.session for run in renewed(old, facts.runs, verdict)})
+    if kept < old.sessions and verdict.reason not in {Reason.IMPROVED, Reason.ACCEPTED}:
+        said.append(
+            f"it would lower the baseline's strength from {old.sessions} sessions to {kept}: accept the "
+            f"change first, or measure as many sessions"
+        )
+    return said
+
+
+def _centre(runs: Sequence[Run], metric: Metric) -> float | None:
+    """A metric's centre over sessions; a count where it is one number."""
+    if metric.role == "structure":
+        counts = {run.structure.get(metric.key) for run in runs}
+        only = counts.pop() if len(counts) == 1 else None
+        return None if only is None else float(only)
+    values = session_values(runs, metric, metric.floor)
+    return metric.value(float(np.mean(values)), metric.floor) if len(values) else None

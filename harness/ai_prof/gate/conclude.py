@@ -99,11 +99,14 @@ def _summary(workloads: Sequence[WorkloadVerdict], code: int) -> str:
         improved = sum(verdict.reason is Reason.IMPROVED for verdict in compared)
         return f"{total} compared, nothing got slower" + (f", {improved} improved" if improved else "")
     hit = sorted((verdict for verdict in compared if CODES[verdict.reason] == code), key=_gravity)
-    named = "; ".join(
-        f"{verdict.workload}{' (provisional)' if verdict.provisional else ''}: {verdict.why}"
-        for verdict in hit
-    )
-    return f"{len(hit)} of {total} {_HEADLINE[code]}: {named}"
+    return f"{len(hit)} of {total} {_HEADLINE[code]}: " + "; ".join(map(_named, hit))
+
+
+def _named(verdict: WorkloadVerdict) -> str:
+    """A workload and the first thing said of it."""
+    first, *others = verdict.why.split("; ")
+    mark = " (provisional)" if verdict.provisional else ""
+    return f"{verdict.workload}{mark}: {first}" + (f" and {len(others)} more" if others else "")
 
 
 def _gravity(verdict: WorkloadVerdict) -> tuple[int, float, float, str]:

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -37,7 +38,8 @@ class Source {
   // The last call before the file is closed: stop the driver's recording and add what there still is.
   virtual void finish(Recorder& recorder, format::EndReason reason) = 0;
 
-  // In a forked child, where neither the thread nor the file is ours: forget the recorder, touch no lock.
+  // In a forked child, where neither the thread nor the file is ours: forget the recorder
+  // (call nothing of it again) and touch no lock.
   virtual void forked() noexcept = 0;
 };
 
@@ -65,6 +67,9 @@ class Recorder {
 
   // True when nothing is recorded any more.
   bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
+
+  // Ends the capture after the drain at hand, without waiting. Idempotent; the recorder's thread may call it.
+  void end(format::EndReason reason) noexcept;
 
   // Ends the capture and waits for the file, at most `patience`. Idempotent; not from the recorder's thread.
   void stop(format::EndReason reason, std::chrono::milliseconds patience) noexcept;
@@ -108,10 +113,12 @@ class Recorder {
   bool start_thread();
   void run() noexcept;
   void work();
-  void wait(std::chrono::steady_clock::time_point until);
+  bool wait(std::chrono::milliseconds pause);
+  void set_reason(format::EndReason reason);
   void append(format::BlockType type, std::span<const std::byte> record);
   void write_batch(format::BlockType type);
-  void write_text(format::BlockType type, std::string_view text);
+  bool write(format::BlockType type, std::uint32_t record_size, std::uint32_t count,
+             std::span<const std::byte> payload);
   void write_pending_text();
   void write_losses();
   void flush();
@@ -124,12 +131,13 @@ class Recorder {
 
   std::array<Counts, kTypes> counts_;
   std::array<Batch, kTypes> batches_;
+  std::vector<std::byte> losses_written_;  // the last LOSS block
   bool full_ = false;
 
   std::mutex text_mutex_;
   std::unordered_map<std::string, std::uint32_t> ids_;
   std::string pending_strings_;
-  std::vector<std::pair<std::string, std::string>> pending_meta_;
+  std::map<std::string, std::string> pending_meta_;
   std::vector<std::string> errors_;
 
   std::mutex mutex_;

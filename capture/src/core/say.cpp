@@ -1,0 +1,24 @@
+#include "core/say.h"
+
+#include <unistd.h>
+
+#include <exception>
+#include <span>
+#include <string>
+
+namespace ai_prof {
+
+void say(std::string_view problem) noexcept {
+  try {
+    std::string line = "ai-prof: ";
+    line.append(problem).push_back('\n');
+    for (char& c : std::span(line).first(line.size() - 1)) {
+      if (c == '\n' || c == '\r') c = ' ';
+    }
+    // One write, so that lines of several processes don't mix. Nothing can be done where stderr is closed.
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+  } catch (const std::exception&) {  // no memory for a message
+  }
+}
+
+}  // namespace ai_prof

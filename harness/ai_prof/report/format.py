@@ -1,0 +1,127 @@
+"""Numbers as text, the same in every report. A None is an en dash; every number has its unit."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+
+NOTHING = "–"  # noqa: RUF001 - a dash is what it is
+RATIO = "ratio"
+_UNITS = {"us": "µs"}
+_PREFIXES = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+
+
+def number(x: float) -> str:
+    """Four significant digits, more before the point, thousands separated and no exponent."""
+    if not math.isfinite(x):
+        return NOTHING
+    if x == 0:
+        return "0"
+    exponent = int(f"{x:.3e}".partition("e")[2])
+    return f"{x:,.{min(max(3 - exponent, 0), 9)}f}"
+
+
+def unit_name(unit: str) -> str:
+    """Return the unit as printed on an axis: a ratio is shown in per cent."""
+    return "%" if unit == RATIO else _UNITS.get(unit, unit)
+
+
+def plotted(x: float, unit: str) -> float:
+    """Return `x` in the unit that `unit_name` names."""
+    return 100 * x if unit == RATIO else x
+
+
+def value(x: float | None, unit: str) -> str:
+    """One value of a metric: `12.41 ms`, `83.1 %`."""
+    if x is None or not math.isfinite(x):
+        return NOTHING
+    if unit == RATIO:
+        return f"{100 * x:.1f} %"
+    return f"{number(x)} {unit_name(unit)}".rstrip()
+
+
+def change(x: float | None, unit: str) -> str:
+    """A signed change: per cent for a relative one, points for a difference of ratios."""
+    if x is None or not math.isfinite(x):
+        return NOTHING
+    return f"{_signed(x)} {_change_unit(unit)}"
+
+
+def interval(bounds: tuple[float, float] | None, unit: str) -> str:
+    """Both ends of the interval of a change."""
+    if bounds is None:
+        return NOTHING
+    low, high = (_signed(x) if math.isfinite(x) else "unbounded" for x in bounds)
+    return f"{low} to {high} {_change_unit(unit)}"
+
+
+def threshold(x: float | None, unit: str) -> str:
+    """A size of change without a sign: a floor or a minimum detectable effect."""
+    if x is None or not math.isfinite(x):
+        return NOTHING
+    return f"{_percent(abs(x))} {_change_unit(unit)}"
+
+
+def probability(p: float | None) -> str:
+    """A p-value to two significant digits, four decimals at the most."""
+    if p is None or not math.isfinite(p):
+        return NOTHING
+    if p < 0.0001:
+        return "< 0.0001"
+    return f"{p:.4f}" if p < 0.01 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+
+
+def level(alpha: float) -> str:
+    """A chance in per cent, without trailing zeros: 0.01 is `1 %`."""
+    return f"{100 * alpha:g} %"
+
+
+def count(n: int, name: str = "") -> str:
+    """A count per iteration; `copy_bytes` in bytes."""
+    if name != "copy_bytes":
+        return f"{n:,}"
+    for unit, size in _PREFIXES:
+        if abs(n) >= size:
+            return f"{number(n / size)} {unit}"
+    return f"{n:,} B"
+
+
+def count_change(before: int, after: int, name: str = "") -> str:
+    """The signed difference of two counts."""
+    sign = "+" if after >= before else "-"
+    return sign + count(abs(after - before), name)
+
+
+def plural(n: int, word: str) -> str:
+    """`1 run`, `3 runs`."""
+    return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"
+
+
+def shorten(name: str, width: int = 72) -> str:
+    """Cut the middle out of a long name: the ends of a kernel's name tell most."""
+    name = " ".join(name.split())
+    if len(name) <= width:
+        return name
+    tail = width // 3
+    return f"{name[: width - tail - 1]}…{name[-tail:]}"
+
+
+def printable(text: str) -> str:
+    """Replace control characters, which XML forbids and terminals obey; line ends and tabs stay."""
+    return "".join(c if c in "\n\t" or _is_text(c) else "\ufffd" for c in text)
+
+
+def _is_text(c: str) -> bool:
+    return unicodedata.category(c) not in {"Cc", "Cs", "Cn"} and c not in "\ufffe\uffff"
+
+
+def _change_unit(unit: str) -> str:
+    return "pts" if unit == RATIO else "%"
+
+
+def _signed(x: float) -> str:
+    return ("-" if x < 0 and _percent(abs(x)) != "0.0" else "+") + _percent(abs(x))
+
+
+def _percent(x: float) -> str:
+    return f"{100 * x:,.1f}" if x < 10 else f"{100 * x:,.0f}"

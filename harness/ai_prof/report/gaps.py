@@ -1,0 +1,133 @@
+"""One iteration's time as stacked bars: GPU at work, and the gap by cause."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from ai_prof.report import svg, words
+
+if TYPE_CHECKING:
+    from xml.etree import ElementTree as ET
+
+    from markupsafe import Markup
+
+    from ai_prof.gate.model import Run, WorkloadVerdict
+
+WIDTH = 460
+_LEFT, _RIGHT, _BAR, _PITCH = 72, 388, 22, 30
+WORK = "work"
+
+
+@dataclass(frozen=True)
+class Split:
+    """Where an iteration's time goes, in ms: medians over a side's runs.
+
+    `work` is the iteration less its gap, so the parts sum to `iteration_ms`.
+    """
+
+    label: str
+    iteration_ms: float
+    parts: dict[str, float]
+
+
+@dataclass(frozen=True)
+class CauseRow:
+    """One cause before and after, as text."""
+
+    cause: str
+    name: str
+    before: str
+    after: str
+    change: str
+
+
+def splits(workload: WorkloadVerdict) -> list[Split]:
+    """Return one split a side that has runs with gap causes, before and after next to each other."""
+    sides = [
+        ("baseline", workload.baseline_runs),
+        ("candidate", workload.candidate_runs),
+        ("fresh base", workload.confirm_base),
+        ("fresh head", workload.confirm_head),
+    ]
+    return [split for label, runs in sides if (split := _split(label, runs)) is not None]
+
+
+def table(before: Split, after: Split) -> list[CauseRow]:
+    """Return the parts of both, the largest change first, then the whole iteration."""
+    causes = sorted(
+        before.parts.keys() | after.parts.keys(),
+        key=lambda cause: (-abs(after.parts.get(cause, 0) - before.parts.get(cause, 0)), cause),
+    )
+    rows = [_cause_row(cause, before.parts.get(cause, 0.0), after.parts.get(cause, 0.0)) for cause in causes]
+    return [*rows, _cause_row("iteration", before.iteration_ms, after.iteration_ms)]
+
+
+def bars(sides: list[Split], workload: str) -> Markup:
+    """Draw the splits on one scale; a part is labelled where it has room."""
+    height = _PITCH * len(sides) + 24
+    root = svg.canvas(
+        WIDTH,
+        height,
+        f"Time of one iteration of {workload}: " + "; ".join(_describe(split) for split in sides),
+    )
+    x = svg.Scale(0, max(split.iteration_ms for split in sides), _LEFT, _RIGHT)
+    bottom = _PITCH * len(sides)
+    for tick in x.ticks(4):
+        svg.draw(root, "path", css="grid", d=f"M{x(tick)} 0V{bottom + 2}")
+        svg.write(root, f"{tick:,.6g}", x(tick), bottom + 17, anchor="middle", css="soft")
+    svg.write(root, "ms an iteration", WIDTH, bottom + 17, anchor="end", css="soft")
+    for place, split in enumerate(sides):
+        _bar(root, split, place * _PITCH + 4, x)
+    return svg.markup(root)
+
+
+def _split(label: str, runs: list[Run]) -> Split | None:
+    kept = [run for run in runs if run.gap_causes_ms and run.metrics.get("iteration_ms")]
+    if not kept:
+        return None
+    iteration = median(run.metrics["iteration_ms"] or 0.0 for run in kept)
+    causes = {
+        cause: median(run.gap_causes_ms.get(cause, 0.0) for run in kept)
+        for cause in words.CAUSES
+        if any(run.gap_causes_ms.get(cause) for run in kept)
+    }
+    return Split(label, iteration, {WORK: max(0.0, iteration - sum(causes.values())), **causes})
+
+
+def _cause_row(cause: str, before: float, after: float) -> CauseRow:
+    names = {WORK: "GPU at work", "iteration": "Iteration"}
+    delta = after - before
+    return CauseRow(
+        cause=cause,
+        name=names.get(cause, f"gap: {cause}"),
+        before=_ms(before),
+        after=_ms(after),
+        change=("-" if delta < 0 else "+") + _ms(abs(delta)),
+    )
+
+
+def _bar(root: ET.Element, split: Split, top: float, x: svg.Scale) -> None:
+    svg.write(root, split.label, 0, top + 15)
+    place = 0.0
+    for cause, ms in split.parts.items():
+        start, end = x(place), x(place + ms)
+        place += ms
+        if end - start < 0.1:
+            continue
+        part = svg.draw(root, "rect", css=f"part {cause}", x=start, y=top, width=end - start, height=_BAR)
+        name = "GPU at work" if cause == WORK else cause
+        svg.draw(part, "title").text = f"{name}: {_ms(ms)}"
+        if end - start > 9 * len(name):
+            svg.write(root, name, (start + end) / 2, top + 15, anchor="middle", css=f"inside {cause}")
+    svg.write(root, _ms(split.iteration_ms), x(split.iteration_ms) + 7, top + 15)
+
+
+def _ms(ms: float) -> str:
+    return f"{ms:,.3f} ms"
+
+
+def _describe(split: Split) -> str:
+    parts = ", ".join(f"{cause} {_ms(ms)}" for cause, ms in split.parts.items())
+    return f"{split.label} {_ms(split.iteration_ms)} ({parts})"

@@ -1,0 +1,142 @@
+"""The job summary in GitHub's Markdown: the verdict, then a table, the strongest first."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ai_prof.gate.model import Reason
+from ai_prof.report import format as fmt
+from ai_prof.report import provenance, view, words
+
+if TYPE_CHECKING:
+    from ai_prof.gate.model import BuildVerdict, WorkloadVerdict
+
+MAX_BYTES = 1_000_000
+"""GitHub's limit for a job summary is 1 MiB; for a comment it is 64 kB."""
+_TEXT = 400
+_RESERVE = 200  # bytes for the closing tag and the line that counts what is hidden
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#|~!&$])")
+_HEADER = (
+    "| Workload | Metric | Baseline | Candidate | Change | Interval | Floor | MDE | Evidence | Verdict |\n"
+    "|:--|:--|--:|--:|--:|--:|--:|--:|:--|:--|\n"
+)
+
+
+def render(verdict: BuildVerdict, limit: int = MAX_BYTES) -> str:
+    """Return the summary, at most `limit` bytes of UTF-8; what did not fit is counted in it."""
+    page = _Page(limit)
+    title, _ = view.headline(verdict)
+    page.add(f"## ai-prof: {text(title)}\n\n")
+    if verdict.summary:
+        page.add(f"{text(verdict.summary)}\n\n")
+    counts = (f"{count} {words.REASONS[reason].label}" for reason, count in view.tally(verdict))
+    page.add(", ".join(counts) + "\n\n")
+    page.add(_qualifiers(verdict))
+    workloads = view.ordered(verdict.workloads)
+    _reasons(page, [w for w in workloads if not view.is_unchanged(w)])
+    rows = [row for w in workloads for row in view.rows(w)]
+    rows.sort(key=lambda row: row.rank)
+    _table(
+        page,
+        [row for row in rows if row.reason is not Reason.PASS],
+        [r for r in rows if r.reason is Reason.PASS],
+    )
+    page.close()
+    return page.content
+
+
+def text(value: str, width: int = _TEXT) -> str:
+    """Return text that Markdown shows as it is: no markup, table cell, mention, reference or link."""
+    plain = _SPECIAL.sub(r"\\\1", fmt.printable(fmt.shorten(value, width)))
+    plain = plain.replace("\\<", "&lt;").replace("\\>", "&gt;").replace("\\&", "&amp;")
+    return (
+        plain.replace("@", "@\u200b")
+        .replace("\\#", "\\#\u200b")
+        .replace("www.", "www\u200b.")
+        .replace("://", ":\u200b//")
+    )
+
+
+def code(value: str, width: int = 80) -> str:
+    """Return a name in monospace; HTML's code, since a backtick span can't hold backticks or pipes."""
+    return f"<code>{text(value, width)}</code>"
+
+
+class _Page:
+    """Text under a limit: once a piece does not fit, it and every later row are counted instead."""
+
+    def __init__(self, limit: int) -> None:
+        self.content = ""
+        self.hidden = 0
+        self._left = limit - _RESERVE
+        self._open = ""
+
+    def add(self, piece: str) -> bool:
+        """Append `piece` where it fits."""
+        size = len(piece.encode())
+        fits = size <= self._left
+        if fits:
+            self.content += piece
+            self._left -= size
+        return fits
+
+    def rows(self, pieces: list[str]) -> None:
+        """Append rows up to the first that does not fit."""
+        for place, piece in enumerate(pieces):
+            if self.hidden or not self.add(piece):
+                self.hidden += len(pieces) - place
+                return
+
+    def fold(self, summary: str) -> None:
+        """Open a folded part."""
+        if self.add(f"\n<details><summary>{summary}</summary>\n\n"):
+            self._open = "\n</details>\n"
+
+    def close(self) -> None:
+        """End the folded part and say how many rows are hidden."""
+        self.content += self._open
+        if self.hidden:
+            self.content += f"\n{fmt.plural(self.hidden, 'row')} hidden to keep this short: see the report.\n"
+
+
+def _qualifiers(verdict: BuildVerdict) -> str:
+    facts = [f"{name.lower()} {text(value, 120)}" for name, value in provenance.facts(verdict)]
+    badges = [text(badge.text, 120) for badge in provenance.badges(verdict)]
+    notes = "".join(f"- {text(note)}\n" for note in verdict.notes[:20])
+    budget = f"false alarms in at most {fmt.level(verdict.alpha)} of builds"
+    return f"<sub>{' · '.join([*badges, budget, *facts])}</sub>\n\n{notes}\n"
+
+
+def _reasons(page: _Page, workloads: list[WorkloadVerdict]) -> None:
+    pieces = [
+        f"- {words.REASONS[w.reason].mark} **{text(w.workload, 80)}** {words.REASONS[w.reason].label}"
+        f"{' (provisional)' if w.provisional else ''}: {text(view.explanation(w))}\n"
+        for w in workloads
+    ]
+    page.rows([*pieces, "\n"] if pieces else [])
+
+
+def _table(page: _Page, changed: list[view.Row], unchanged: list[view.Row]) -> None:
+    if changed:
+        page.rows([_HEADER + _row(changed[0]), *map(_row, changed[1:])])
+    if unchanged:
+        page.fold(f"{fmt.plural(len(unchanged), 'row')} unchanged")
+        page.rows([_HEADER + _row(unchanged[0]), *map(_row, unchanged[1:])])
+
+
+def _row(row: view.Row) -> str:
+    name = code(row.name) if row.is_kernel else text(row.name)
+    cells = (
+        text(row.workload, 80),
+        name,
+        row.before,
+        row.after,
+        f"**{row.change}**" if row.reason is not Reason.PASS else row.change,
+        row.interval,
+        row.floor,
+        row.mde,
+        row.sureness.replace("<", "&lt;"),
+        f"{row.word.mark} {row.verdict}",
+    )
+    return f"| {' | '.join(cells)} |\n"

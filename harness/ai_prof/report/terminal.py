@@ -1,0 +1,75 @@
+"""One line per workload and the verdict, for people at a terminal and for a CI log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from ai_prof.report import format as fmt
+from ai_prof.report import view, words
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ai_prof.gate.model import BuildVerdict, WorkloadVerdict
+
+STYLES = {
+    "bad": "bold red",
+    "warn": "yellow",
+    "broken": "bold magenta",
+    "good": "blue",
+    "pass": "green",
+    "quiet": "dim",
+}
+
+
+def render(verdict: BuildVerdict, console: Console) -> None:
+    """Print a table at a terminal, plain lines elsewhere, and the verdict as the last line."""
+    workloads = view.ordered(verdict.workloads)
+    if console.is_terminal:
+        console.print(_table(workloads))
+    else:
+        for workload in workloads:
+            _plain(console, "  ".join(_line(workload)))
+    title, tone = view.headline(verdict)
+    for line in (*verdict.notes, f"{title} (exit {verdict.exit_code})"):
+        style = STYLES[tone] if line.startswith(title) else "dim"
+        if console.is_terminal:
+            console.print(Text(fmt.printable(line), style=style))
+        else:
+            _plain(console, fmt.printable(line))
+
+
+def _line(workload: WorkloadVerdict) -> tuple[str, str, str]:
+    """Return name, verdict and what stands behind it."""
+    label = words.REASONS[workload.reason].label + (", provisional" if workload.provisional else "")
+    return fmt.printable(fmt.shorten(workload.workload, 40)), label, fmt.printable(_detail(workload))
+
+
+def _detail(workload: WorkloadVerdict) -> str:
+    lead = view.leading(workload)
+    if lead:
+        more = f", and {len(lead) - 1} more" if len(lead) > 1 else ""
+        return f"{fmt.shorten(lead[0].sentence, 160)}{more}"
+    latency = [row for row in view.rows(workload) if row.key == "iteration_ms"]
+    if view.is_unchanged(workload) and latency:
+        return f"{latency[0].name} {latency[0].after}, {latency[0].change}"
+    return fmt.shorten(view.explanation(workload), 160)
+
+
+def _table(workloads: list[WorkloadVerdict]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("Workload", overflow="fold")
+    table.add_column("Verdict")
+    table.add_column("Why", overflow="fold")
+    for workload in workloads:
+        word = words.REASONS[workload.reason]
+        name, label, detail = _line(workload)
+        table.add_row(Text(name), Text(f"{word.mark} {label}", style=STYLES[word.tone]), Text(detail))
+    return table
+
+
+def _plain(console: Console, line: str) -> None:
+    console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)

@@ -1,0 +1,251 @@
+"""A verdict as every report shows it: sorted, named, with numbers as text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ai_prof.gate.model import BuildVerdict, Cell, Evidence, Reason, StructureChange, WorkloadVerdict
+from ai_prof.report import format as fmt
+from ai_prof.report import words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FULL_STRENGTH_SESSIONS = 10
+_REASON_RANK = {reason: rank for rank, reason in enumerate(words.REASONS)}
+_EVIDENCE_RANK = {evidence: rank for rank, evidence in enumerate(words.EVIDENCE)}
+_UNCHANGED = frozenset({Reason.PASS})
+_BROKEN = frozenset({Reason.FAILED, Reason.INVALID_ENVIRONMENT, Reason.CAPTURE_INCOMPLETE})
+_NOT_COMPARED = frozenset({Reason.NO_BASELINE, Reason.INCOMPARABLE, Reason.SKIPPED})
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a report: a metric or a per-iteration count, all of it text."""
+
+    workload: str
+    key: str
+    name: str
+    before: str
+    after: str
+    change: str
+    interval: str
+    floor: str
+    mde: str
+    p: str
+    evidence: Evidence
+    reason: Reason
+    why: str
+    notes: tuple[str, ...]
+    provisional: bool
+    size: float
+
+    @property
+    def rank(self) -> tuple[int, int, bool, float, str]:
+        """The place in a report: by reason, then evidence, counts before kernels, then effect."""
+        return (
+            _REASON_RANK[self.reason],
+            _EVIDENCE_RANK[self.evidence],
+            self.is_kernel,
+            -self.size,
+            self.key,
+        )
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether the row counts the launches of one kernel."""
+        return self.key.startswith(words.KERNEL)
+
+    @property
+    def word(self) -> words.Word:
+        """How the row's reason is shown."""
+        return words.REASONS[self.reason]
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in words."""
+        return self.word.label + (", provisional" if self.provisional else "")
+
+    @property
+    def sureness(self) -> str:
+        """The kind of evidence, with p where it has one."""
+        kind = words.EVIDENCE[self.evidence][0]
+        return (
+            kind
+            if self.p == fmt.NOTHING
+            else f"{kind}, p {self.p}"
+            if self.p[0] == "<"
+            else f"{kind}, p = {self.p}"
+        )
+
+    @property
+    def sentence(self) -> str:
+        """What changed, by how much and how sure, in one line."""
+        return f"{self.name} {self.change} ({self.before} to {self.after}; {self.sureness})"
+
+
+@dataclass(frozen=True)
+class Strength:
+    """How much a stored baseline can carry."""
+
+    label: str
+    detail: str
+    tone: str
+
+
+def metric_row(workload: str, cell: Cell) -> Row:
+    """Return the row of one metric."""
+    unit = cell.unit
+    p = fmt.probability(cell.p_adjusted)
+    if cell.p_adjusted is None and cell.p is not None:
+        p = f"{fmt.probability(cell.p)} raw"
+    return Row(
+        workload=workload,
+        key=cell.metric,
+        name=words.metric(cell.metric),
+        before=fmt.value(cell.baseline, unit),
+        after=fmt.value(cell.candidate, unit),
+        change=fmt.change(cell.effect, unit),
+        interval=fmt.interval(cell.interval, unit),
+        floor=fmt.threshold(cell.floor, unit),
+        mde=fmt.threshold(cell.mde, unit),
+        p=p,
+        evidence=cell.evidence,
+        reason=cell.reason,
+        why=cell.why,
+        notes=tuple(cell.notes),
+        provisional=cell.provisional,
+        size=abs(cell.effect or 0.0),
+    )
+
+
+def structure_row(workload: str, change: StructureChange, *, provisional: bool) -> Row:
+    """Return the row of one per-iteration count or kernel that differs."""
+    name = change.name
+    before, after = change.baseline, change.candidate
+    return Row(
+        workload=workload,
+        key=name,
+        name=words.counted(name),
+        before=fmt.count(before, name),
+        after=fmt.count(after, name),
+        change=fmt.count_change(before, after, name),
+        interval=fmt.NOTHING,
+        floor=fmt.NOTHING,
+        mde=fmt.NOTHING,
+        p=fmt.NOTHING,
+        evidence=Evidence.STRUCTURE,
+        reason=change.reason,
+        why=change.why,
+        notes=(),
+        provisional=provisional and change.reason is Reason.REGRESSED,
+        size=abs(after - before) / max(before, 1),
+    )
+
+
+def metric_rows(workload: WorkloadVerdict) -> list[Row]:
+    """Return the workload's metrics, by reason, evidence and effect."""
+    return _sorted(metric_row(workload.workload, cell) for cell in workload.cells)
+
+
+def structure_rows(workload: WorkloadVerdict) -> list[Row]:
+    """Return the workload's changed counts before its changed kernels, each by reason and effect."""
+    rows = _sorted(
+        structure_row(workload.workload, change, provisional=workload.provisional)
+        for change in workload.structure
+    )
+    return sorted(rows, key=lambda row: row.is_kernel)
+
+
+def rows(workload: WorkloadVerdict) -> list[Row]:
+    """Return every row of the workload, by reason, evidence and effect."""
+    return _sorted([*structure_rows(workload), *metric_rows(workload)])
+
+
+def leading(workload: WorkloadVerdict) -> list[Row]:
+    """Return the rows that made the workload's verdict, latency before others of its evidence.
+
+    None where the workload was not judged or nothing changed.
+    """
+    if workload.reason in _UNCHANGED:
+        return []
+    made_it = [row for row in rows(workload) if row.reason is workload.reason]
+    return sorted(made_it, key=lambda row: (_EVIDENCE_RANK[row.evidence], row.key != "iteration_ms"))
+
+
+def is_unchanged(workload: WorkloadVerdict) -> bool:
+    """Whether the workload compared and nothing in it needs a reader."""
+    return workload.reason in _UNCHANGED and all(row.reason in _UNCHANGED for row in rows(workload))
+
+
+def ordered(workloads: Iterable[WorkloadVerdict]) -> list[WorkloadVerdict]:
+    """Sort workloads by reason, then evidence, then the largest effect, then name."""
+
+    def key(workload: WorkloadVerdict) -> tuple[int, int, float, str]:
+        lead = leading(workload)
+        size = max((row.size for row in lead), default=0.0)
+        evidence = min(
+            (_EVIDENCE_RANK[row.evidence] for row in lead), default=_EVIDENCE_RANK[workload.evidence]
+        )
+        return _REASON_RANK[workload.reason], evidence, -size, workload.workload
+
+    return sorted(workloads, key=key)
+
+
+def explanation(workload: WorkloadVerdict) -> str:
+    """Return the workload's reason in plain language; from its leading row where the gate gave none."""
+    if workload.why:
+        return workload.why
+    lead = leading(workload)
+    return lead[0].sentence if lead else words.REASONS[workload.reason].meaning
+
+
+def headline(verdict: BuildVerdict) -> tuple[str, str]:
+    """Return the verdict in one line and its tone."""
+    reasons = [workload.reason for workload in verdict.workloads]
+    total = fmt.plural(len(reasons), "workload")
+    regressed = reasons.count(Reason.REGRESSED)
+    broken = sum(reason in _BROKEN for reason in reasons)
+    unsettled = reasons.count(Reason.INCONCLUSIVE)
+    if verdict.exit_code == 2:
+        return "Not run: wrong input", "broken"
+    if regressed:
+        return f"{regressed} of {total} regressed", "bad"
+    if broken:
+        return f"Not judged: {broken} of {total} could not be measured", "broken"
+    if unsettled:
+        return f"Not settled: {unsettled} of {total} flagged", "warn"
+    if all(reason in _NOT_COMPARED for reason in reasons):
+        return "Nothing to compare", "quiet"
+    compared = sum(reason not in _NOT_COMPARED for reason in reasons)
+    return f"Pass: no regression in {fmt.plural(compared, 'workload')}", "pass"
+
+
+def tally(verdict: BuildVerdict) -> list[tuple[Reason, int]]:
+    """Return how many workloads ended with each reason, in the reports' order."""
+    reasons = [workload.reason for workload in verdict.workloads]
+    return [(reason, reasons.count(reason)) for reason in words.REASONS if reason in reasons]
+
+
+def strength(workload: WorkloadVerdict) -> Strength:
+    """Return how strong the workload's baseline is, from its sessions and runs."""
+    stored = workload.baseline
+    sessions = stored.get("sessions")
+    if not isinstance(sessions, int):
+        sessions = len({run.session for run in workload.baseline_runs})
+    runs = stored.get("runs")
+    if not isinstance(runs, int):
+        runs = len(workload.baseline_runs)
+    if not sessions:
+        return Strength("no baseline", "nothing stored", "quiet")
+    detail = f"{fmt.plural(runs, 'run')} of {fmt.plural(sessions, 'session')}"
+    if sessions >= FULL_STRENGTH_SESSIONS:
+        return Strength("full strength", detail, "pass")
+    if sessions >= 2:
+        return Strength("growing", detail, "quiet")
+    return Strength("provisional", detail, "warn")
+
+
+def _sorted(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: row.rank)

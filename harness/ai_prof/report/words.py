@@ -1,0 +1,103 @@
+"""What the reports call things: metrics, counts, reasons, kinds of evidence, exit codes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ai_prof.gate.metrics import METRICS
+from ai_prof.gate.model import Evidence, Reason
+
+
+class Word(NamedTuple):
+    """How a reason is shown: its label, tone (a colour), mark (a shape) and meaning."""
+
+    label: str
+    tone: str
+    mark: str
+    meaning: str
+
+
+REASONS: dict[Reason, Word] = {
+    Reason.REGRESSED: Word(
+        "regressed", "bad", "✕", "worse, by more than the floor, and the evidence is strong enough to fail"
+    ),
+    Reason.INCONCLUSIVE: Word(
+        "inconclusive", "warn", "?", "flagged, but not settled within the budget of runs"
+    ),
+    Reason.FAILED: Word("failed", "broken", "!", "the workload crashed, hung or did no GPU work"),
+    Reason.INVALID_ENVIRONMENT: Word(
+        "invalid environment",
+        "broken",
+        "!",
+        "the machine was disturbed; this is neither a regression nor a pass",
+    ),
+    Reason.CAPTURE_INCOMPLETE: Word(
+        "capture incomplete", "broken", "!", "records were lost, so nothing was judged"
+    ),
+    Reason.STRUCTURE_CHANGED: Word(
+        "structure changed", "warn", "△", "the work itself changed; a warning, not a failure"
+    ),
+    Reason.IMPROVED: Word("improved", "good", "↓", "better, by more than the floor"),
+    Reason.ACCEPTED: Word("accepted", "quiet", "✓", "a change that a person accepted, with a reason on file"),
+    Reason.NO_BASELINE: Word("no baseline", "quiet", "○", "nothing stored to compare with"),
+    Reason.INCOMPARABLE: Word("incomparable", "quiet", "○", "a baseline exists, but was taken differently"),
+    Reason.SKIPPED: Word("skipped", "quiet", "○", "what the workload requires is not here"),
+    Reason.PASS: Word("unchanged", "pass", "✓", "no change that the evidence supports"),
+}
+"""In the order that reports show them."""
+
+EVIDENCE: dict[Evidence, tuple[str, str]] = {
+    Evidence.STRUCTURE: (
+        "exact count",
+        "a count that is the same in every iteration of every run, and differs: no chance, so no p",
+    ),
+    Evidence.CONFIRMED: (
+        "confirmed",
+        "base and head were run again, fresh and interleaved; p is of a permutation test over all metrics",
+    ),
+    Evidence.REPEATED: (
+        "repeated",
+        "base could not be run again; the flag stood in two separate sets of candidate runs (weaker)",
+    ),
+    Evidence.SCREEN: (
+        "screen",
+        "three runs against the stored baseline; this flags, and never fails a build alone",
+    ),
+    Evidence.NONE: ("none", "nothing was compared"),
+}
+"""From strong to weak: label and meaning."""
+
+CAUSES = {
+    "launch": "the host was issuing CUDA or OpenCL calls",
+    "sync": "the host was blocked in a synchronize or a blocking copy",
+    "data": "the host was preparing input",
+    "host": "the host was busy outside the GPU API",
+    "wait": "a stream or event dependency",
+    "device": "hardware latency between queued operations",
+    "unknown": "no host records say why",
+}
+"""Why the GPU was idle: one cause for every ns of gap."""
+
+EXITS = {
+    0: "pass",
+    1: "regression",
+    2: "usage: wrong or unreadable input",
+    3: "nothing to compare",
+    4: "environment invalid, capture incomplete or a workload failed",
+    5: "flagged, but not settled",
+    70: "a fault of ai-prof itself",
+}
+KERNEL = "kernel:"
+
+
+def metric(key: str) -> str:
+    """Return a metric's name for people, the key itself where it has none."""
+    if key not in METRICS:
+        return key
+    label = METRICS[key].label
+    return label[0].upper() + label[1:]
+
+
+def counted(key: str) -> str:
+    """Return the name of a per-iteration count; `kernel:NAME` gives NAME."""
+    return key[len(KERNEL) :] if key.startswith(KERNEL) else f"{metric(key)} per iteration"

@@ -1,0 +1,45 @@
+"""Write a verdict's reports into a folder: all of them or none."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ai_prof.errors import UsageError
+from ai_prof.report import html, junit, markdown
+
+if TYPE_CHECKING:
+    from ai_prof.gate.model import BuildVerdict
+
+
+def write_reports(verdict: BuildVerdict, folder: Path) -> Path:
+    """Write `index.html`, `report.json`, `report.md` and `junit.xml`; return the path of the page.
+
+    Everything is rendered and lies on the disk before the first old file is replaced, each atomically.
+
+    Raises:
+        UsageError: the folder can't be made or written.
+
+    """
+    contents = {
+        "report.json": msgspec.json.format(msgspec.json.encode(verdict), indent=1),
+        "report.md": markdown.render(verdict).encode(),
+        "junit.xml": junit.render(verdict).encode(),
+        "index.html": html.render(verdict).encode(),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".writing-") as staging:
+            for name, content in contents.items():
+                (Path(staging) / name).write_bytes(content)
+            for name in contents:
+                (Path(staging) / name).replace(folder / name)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(
+            f"cannot write the report to {folder}: {reason}; name another folder with --report"
+        ) from error
+    return folder / "index.html"

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+import verdicts
+
+from ai_prof.gate.model import Reason
+from ai_prof.report import gaps, html, plot, view
+
+SAMPLES = {
+    "passing": verdicts.passing,
+    "mixed": verdicts.mixed,
+    "by time": lambda: verdicts.build(verdicts.regressed_by_time(), exit_code=1),
+    "by structure": lambda: verdicts.build(verdicts.regressed_by_structure(), exit_code=1),
+    "disturbed": verdicts.disturbed,
+    "no baseline": verdicts.no_baseline,
+    "nasty": verdicts.nasty,
+    "empty": lambda: verdicts.build(exit_code=3, summary="No usable device."),
+}
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """The tags, ids and text of a page; fails on a tag that is not closed in order."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" not in self.open:
+            self.text += data
+
+
+@pytest.fixture(params=SAMPLES, scope="module")
+def source(request):
+    return html.render(SAMPLES[request.param]())
+
+
+def test_a_page_is_well_formed_with_unique_ids_and_working_links(source):
+    page = Page(source)
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    for _, attrs in page.tags:
+        if "href" in attrs and attrs["href"] != "data:,":
+            assert attrs["href"].startswith("#")
+            assert attrs["href"][1:] in ids
+
+
+def test_a_page_needs_no_network_and_no_script(source):
+    page = Page(source)
+    assert not {tag for tag, _ in page.tags} & {"script", "img", "iframe", "object", "form", "base"}
+    assert not re.search(r"https?:|//[a-z]|@import|url\(", source.split("<main", 1)[0])
+    for _, attrs in page.tags:
+        assert not any(name.startswith("on") or name == "src" for name in attrs)
+
+
+def test_tables_have_captions_and_scoped_headers(source):
+    page = Page(source)
+    tags = [tag for tag, _ in page.tags]
+    assert tags.count("caption") == tags.count("table")
+    assert all(attrs.get("scope") in {"row", "col"} for tag, attrs in page.tags if tag == "th")
+    assert tags.count("h1") == 1
+    assert all(a.get("aria-label") or a.get("aria-hidden") for t, a in page.tags if t == "svg")
+
+
+def test_the_verdict_comes_first_with_what_by_how_much_and_how_sure():
+    text = " ".join(Page(html.render(verdicts.mixed())).text.split())
+    assert text.index("2 of 8 workloads regressed") < text.index("torch_decode")
+    assert "Iteration latency +38.1 % 12.40 ms → 17.12 ms confirmed, p = 0.0011" in text
+    assert "Synchronizes per iteration +1 1 → 2 exact count · provisional" in text
+    assert "at most 1 %" in text
+    for fact in ("NVIDIA H200", "h200-1x-141gb-r570-cuda12", "8c2e11f0a4", "20250210-101500-5f1c2d9"):
+        assert fact in text
+
+
+def test_workloads_stand_in_order_and_unchanged_ones_are_folded():
+    page = html.render(verdicts.mixed())
+    names = re.findall(r'<h2 id="workload-\d+-name">(.*?)</h2>', page)
+    assert names == [
+        "cl_tiny",
+        "torch_decode",
+        "cl_overlap",
+        "cl_loader",
+        "torch_eval",
+        "cl_new",
+        "torch_ddp",
+    ]
+    assert re.search(r'<details class="group">\s*<summary>1 workload unchanged', page)
+
+
+def test_names_are_escaped_and_kept_in_full():
+    page = html.render(verdicts.nasty())
+    titles = [attrs.get("title") for _, attrs in Page(page).tags]
+    assert " ".join(verdicts.NASTY[2].split()) in titles
+    assert "<img" not in page
+    assert "</script" not in page
+    assert "\x00" not in page
+    assert "\x1b" not in page
+
+
+def test_the_largest_build_fits_and_says_what_it_left_out():
+    page = html.render(verdicts.large())
+    assert len(page.encode()) <= html.MAX_BYTES
+    assert "more differences in report.json" in page
+    assert "Not drawn" in page
+    assert page.count("workload_") > 60
+    Page(page)
+
+
+def test_every_run_is_a_mark_of_its_side():
+    sample = verdicts.regressed_by_time()
+    drawing = plot.strip(sample.cells[1], sample)
+    marks = [use.get("href") for use in verdicts.parse(drawing).iter("use")]
+    assert {side: marks.count(f"#mark-{side}") for side in plot.ROLES} == {
+        "baseline": 30,
+        "candidate": 3,
+        "base": 6,
+        "head": 6,
+    }
+
+
+def test_marks_stand_in_launch_order_and_at_their_values():
+    sample = verdicts.workload()
+    drawing = verdicts.parse(plot.strip(sample.cells[0], sample))
+    marks = [(float(use.get("x")), float(use.get("y"))) for use in drawing.iter("use")]
+    values = [run.metrics["iteration_ms"] for run in (*sample.baseline_runs, *sample.candidate_runs)]
+    assert [x for x, _ in marks] == sorted(x for x, _ in marks)
+    by_height = sorted(range(len(marks)), key=lambda i: -marks[i][1])
+    assert [values[i] for i in by_height] == pytest.approx(sorted(values), abs=0.01)
+
+
+def test_iterations_are_at_most_two_thousand_marks():
+    sample = verdicts.workload()
+    sample.candidate_runs[0].iteration_ms.extend([12.0] * 50_000)
+    assert plot.iterations(sample).count("h0") <= 2000
+
+
+def test_a_metric_that_no_run_has_is_not_drawn():
+    assert plot.strip(verdicts.cell("absent_ms"), verdicts.workload()) is None
+
+
+def test_parts_of_the_bars_sum_to_the_iteration():
+    section = Page(html.render(verdicts.build(verdicts.regressed_by_time(), exit_code=1))).text
+    assert "gap: data" in section
+    for split in gaps.splits(verdicts.regressed_by_time()):
+        assert sum(split.parts.values()) == pytest.approx(split.iteration_ms)
+
+
+def test_the_headline_follows_the_worst_workload():
+    assert view.headline(verdicts.passing()) == ("Pass: no regression in 3 workloads", "pass")
+    assert view.headline(verdicts.no_baseline())[0] == "Nothing to compare"
+    assert view.headline(verdicts.disturbed())[0] == "Not judged: 1 of 1 workload could not be measured"
+    unsettled = verdicts.build(verdicts.workload(reason=Reason.INCONCLUSIVE), exit_code=5)
+    assert view.headline(unsettled)[0] == "Not settled: 1 of 1 workload flagged"

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import html as escapes
+import io
+import re
+
+import verdicts
+from rich.console import Console
+
+from ai_prof.gate.model import Reason
+from ai_prof.report import annotations, html, junit, markdown, terminal, view
+
+
+def plain(text):
+    return escapes.unescape(re.sub(r"<[^>]+>", " ", text)).replace("\\", "").replace("*", "")
+
+
+def test_every_report_shows_the_same_numbers():
+    verdict = verdicts.mixed()
+    page, summary = plain(html.render(verdict)), plain(markdown.render(verdict))
+    cases = "".join(verdicts.parse(junit.render(verdict)).itertext())
+    for workload in verdict.workloads:
+        for row in view.rows(workload):
+            for number in {row.before, row.after, row.change}:
+                assert number in page
+                assert number in summary
+                assert number in cases
+
+
+def test_markdown_is_sorted_by_evidence_and_effect_with_unchanged_rows_folded():
+    summary = markdown.render(verdicts.mixed())
+    table, folded = summary.split("<details>")
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
+    assert [row[0].strip("| ") for row in rows[:4]] == ["cl\\_tiny"] * 3 + ["torch\\_decode"]
+    assert "unchanged" not in "".join(map("".join, rows))
+    assert folded.startswith("<summary>19 rows unchanged")
+
+
+def test_markdown_cells_hold_no_markup_from_names():
+    summary = markdown.render(verdicts.nasty())
+    rows = [line for line in summary.splitlines() if line.startswith("| ")]
+    assert all(len(re.findall(r"(?<!\\)\|", row)) == 11 for row in rows)
+    assert not re.search(r"@[A-Za-z]", summary)
+    assert not re.search(r"(?<!\\)[`\[]", summary)
+    assert "<img" not in summary
+    assert "\x1b" not in summary
+
+
+def test_markdown_stays_under_its_limit_and_counts_what_it_hides():
+    verdict = verdicts.large()
+    total = sum(len(view.rows(workload)) for workload in verdict.workloads)
+    assert len(markdown.render(verdict).encode()) <= markdown.MAX_BYTES
+    short = markdown.render(verdict, 60_000)
+    assert len(short.encode()) <= 60_000
+    rows = len([line for line in short.splitlines() if line.startswith("| workload\\_")])
+    hidden = int(re.search(r"([\d,]+) rows hidden", short)[1].replace(",", ""))
+    assert rows > 50
+    assert rows + hidden == total
+
+
+def test_junit_has_one_case_a_metric_and_one_a_structure_change():
+    verdict = verdicts.mixed()
+    root = verdicts.parse(junit.render(verdict))
+    for suite in root:
+        workload = next(w for w in verdict.workloads if w.workload == suite.get("name"))
+        cases = [case.get("name") for case in suite.iter("testcase")]
+        expected = len(workload.cells) + len(workload.structure)
+        assert len(cases) == max(expected, 1)
+        assert len(cases) == len(set(cases))
+        assert suite.get("tests") == str(len(cases))
+    assert root.get("failures") == "7"
+    assert root.get("errors") == "2"
+    assert root.get("skipped") == "2"
+    assert [suite.get("name") for suite in root][:2] == ["cl_tiny", "torch_decode"]
+
+
+def test_junit_carries_a_workloads_verdict_that_no_metric_has():
+    lone = verdicts.workload(reason=Reason.CAPTURE_INCOMPLETE, why="12 kernels were dropped.")
+    root = verdicts.parse(junit.render(verdicts.build(lone, exit_code=4)))
+    (case,) = (c for c in root.iter("testcase") if c.get("name") == "workload")
+    assert case.find("error").get("message") == "capture incomplete: 12 kernels were dropped."
+
+
+def test_junit_parses_with_any_name():
+    assert len(list(verdicts.parse(junit.render(verdicts.nasty())).iter("failure"))) == 3
+
+
+def test_terminal_prints_one_plain_line_a_workload_and_the_verdict():
+    verdict = verdicts.mixed()
+    stream = io.StringIO()
+    terminal.render(verdict, Console(file=stream, width=40))
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == len(verdict.workloads) + len(verdict.notes) + 1
+    assert lines[1].startswith("torch_decode  regressed  Iteration latency +38.1 %")
+    assert lines[-1] == "2 of 8 workloads regressed (exit 1)"
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_a_terminal_gets_a_table_and_no_foreign_escapes():
+    stream = io.StringIO()
+    terminal.render(verdicts.nasty(), Console(file=stream, force_terminal=True, width=100, color_system=None))
+    assert "Workload" in stream.getvalue()
+    assert "\x1b[31mred" not in stream.getvalue()
+
+
+def test_annotations_are_one_safe_line_a_finding():
+    lines = annotations.render(verdicts.mixed()).splitlines()
+    assert [line.split(" ")[0] for line in lines] == ["::error"] * 3 + ["::warning"]
+    assert "+38.1 %25" in lines[1]
+    assert len(annotations.render(verdicts.large()).splitlines()) == annotations.MOST
+    assert len(annotations.render(verdicts.nasty()).splitlines()) == 1
+    assert annotations.render(verdicts.passing()) == ""

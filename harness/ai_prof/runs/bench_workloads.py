@@ -1,0 +1,103 @@
+"""What pytest collects: one benchmark a workload, one round a launch. Started by `measure`, with a plan."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from ai_prof.gate.model import Reason, Run
+from ai_prof.runs.environment import disturbances
+from ai_prof.runs.launch import Job, launch
+from ai_prof.runs.measure import Plan, load
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Progress:
+    """Lines on stderr: workload, launch i of N, time left."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.wanted = plan.progress
+        self.total = len(plan.jobs)
+        self.done = 0
+        self.begun = time.monotonic()
+
+    def tell(self, job: Job) -> None:
+        """Say that `job` starts now."""
+        left = ""
+        if self.done:
+            seconds = (time.monotonic() - self.begun) / self.done * (self.total - self.done)
+            left = f", about {seconds:.0f} s left"
+        self.done += 1
+        if self.wanted:
+            sys.stderr.write(
+                f"ai-prof: {job.workload.name} ({job.side}), run {self.done}/{self.total}{left}\n"
+            )
+            sys.stderr.flush()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test for each workload of the plan."""
+    groups = load(metafunc.config.getoption("ai_prof_plan")).by_workload()
+    metafunc.parametrize("workload", list(groups))
+
+
+@pytest.fixture(scope="session")
+def plan(request: pytest.FixtureRequest) -> Plan:
+    """The plan that this pytest was started with."""
+    return load(request.config.getoption("ai_prof_plan"))
+
+
+@pytest.fixture(scope="session")
+def progress(plan: Plan) -> Progress:
+    """One count of launches over all workloads."""
+    return Progress(plan)
+
+
+def test_workload(benchmark: Any, plan: Plan, progress: Progress, workload: str) -> None:
+    """Launch each job of the workload, disturbed ones again, and keep the runs beside the timings."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # unwinds, so that the workload ends with us
+    jobs = plan.by_workload()[workload]
+    waiting = iter(jobs)
+    runs: list[tuple[Job, Run]] = []
+
+    def next_job() -> tuple[tuple[Job], dict[str, Any]]:
+        job = next(waiting)
+        progress.tell(job)
+        return (job,), {}
+
+    def target(job: Job) -> None:
+        same_side = [run for other, run in runs if other.side == job.side]
+        runs.append((job, settled(job, same_side, plan.repeats)))
+
+    benchmark.extra_info["workload"] = workload
+    benchmark.pedantic(target, setup=next_job, rounds=len(jobs), iterations=1)
+    benchmark.extra_info["runs"] = [msgspec.to_builtins(run) for _, run in runs]
+
+
+def settled(job: Job, earlier: Sequence[Run], repeats: int) -> Run:
+    """Launch until nothing disturbs, at most `repeats` times more; a run still disturbed is invalid.
+
+    A run that failed by itself is not made again: it would fail again.
+    """
+    reasons: list[list[str]] = []
+    good = [run for run in earlier if run.problem is None]
+    while True:
+        attempt = len(reasons)
+        folder = job.capture.with_name(f"{job.capture.name}-again{attempt}") if attempt else job.capture
+        run = launch(msgspec.structs.replace(job, capture=folder))
+        disturbed = disturbances(run.environment, good)
+        if reasons:
+            run = msgspec.structs.replace(run, environment={**run.environment, "repeated_for": reasons})
+        if not disturbed or run.problem is Reason.FAILED:
+            return run
+        if attempt == repeats:
+            detail = "; ".join(disturbed)
+            return msgspec.structs.replace(run, problem=Reason.INVALID_ENVIRONMENT, detail=detail)
+        reasons.append(disturbed)

@@ -1,0 +1,186 @@
+"""What the machine is, and what disturbed a run on it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import resource
+import socket
+import statistics
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import psutil
+
+from ai_prof.baselines.machine_key import MachineFacts
+from ai_prof.errors import NothingToCompareError
+from ai_prof.runs import nvml
+from ai_prof.runs.interpreter import probe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ai_prof.gate.metrics import Backend
+    from ai_prof.gate.model import Run
+    from ai_prof.trace.model import Trace
+
+CLOCK_SHIFT = 0.05
+POCL = "Portable Computing Language"
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """The state of the machine at one end of a run. Times in seconds, CPU times over all cores."""
+
+    wall_s: float
+    cpu_busy_s: float
+    cpu_children_s: float
+    load: float
+    gpus: list[nvml.Gpu]
+
+
+def machine_facts(device: Backend, python: str) -> MachineFacts:
+    """The stable facts that make the machine key. `python` is the interpreter of the workloads.
+
+    Raises NothingToCompareError where there is no such device.
+    """
+    return _cuda_facts() if device == "cuda" else _opencl_facts(python)
+
+
+def machine_details(device: Backend, python: str) -> dict[str, Any]:
+    """What a report shows of the machine beyond its key."""
+    seen = probe(python, ("pyopencl",) if device == "opencl" else ())
+    details: dict[str, Any] = {
+        "host": socket.gethostname(),
+        "cpu": cpu_model(),
+        "cores": cores(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "kernel": platform.release(),
+        "python": seen.version if seen else None,
+    }
+    if device == "cuda":
+        details["driver"] = msgspec.to_builtins(nvml.driver())
+        details["gpus"] = [msgspec.to_builtins(gpu) for gpu in nvml.gpus()]
+    elif seen:
+        details["opencl"] = [msgspec.to_builtins(each) for each in seen.opencl]
+    return details
+
+
+def lock_names(device: Backend) -> list[str]:
+    """What captures on `device` have to hold, for `host_lock`."""
+    return [gpu.uuid for gpu in nvml.gpus()] if device == "cuda" else ["cpu"]
+
+
+def observe(device: Backend) -> Moment:
+    """The state of the machine now."""
+    cpu = psutil.cpu_times()
+    idle = cpu.idle + getattr(cpu, "iowait", 0.0)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Moment(
+        wall_s=time.monotonic(),
+        cpu_busy_s=sum(cpu) - idle - getattr(cpu, "guest", 0.0) - getattr(cpu, "guest_nice", 0.0),
+        cpu_children_s=children.ru_utime + children.ru_stime,
+        load=os.getloadavg()[0],
+        gpus=nvml.gpus() if device == "cuda" else [],
+    )
+
+
+def describe(before: Moment, after: Moment, trace: Trace | None) -> dict[str, Any]:
+    """What a run's record keeps of its surroundings; what could not be read is absent.
+
+    `foreign_cores` is the mean number of cores that other programs kept busy. Clocks and throttle reasons
+    are those sampled during the run where the capture has samples, else those read at its end.
+    """
+    wall = max(after.wall_s - before.wall_s, 1e-9)
+    foreign = (after.cpu_busy_s - before.cpu_busy_s) - (after.cpu_children_s - before.cpu_children_s)
+    seen: dict[str, Any] = {"load": before.load, "foreign_cores": round(max(0.0, foreign / wall), 3)}
+    if after.gpus:
+        reasons = [gpu.throttle_reasons for gpu in (*before.gpus, *after.gpus)]
+        clocks = [gpu.sm_clock_mhz for gpu in after.gpus if gpu.sm_clock_mhz is not None]
+        if trace is not None and len(trace.samples.time):
+            reasons += [int(bits) for bits in trace.samples.throttle_reasons if bits >= 0]
+            clocks = [int(mhz) for mhz in trace.samples.sm_clock_mhz if mhz > 0] or clocks
+        every = 0
+        for bits in reasons:
+            every |= bits or 0
+        processes = {pid for gpu in (*before.gpus, *after.gpus) for pid in gpu.compute_processes or ()}
+        seen |= {
+            "throttle_reasons": every,
+            "slowdowns": nvml.slowdowns(every),
+            "foreign_gpu_processes": sorted(processes),
+            "gpus": [msgspec.to_builtins(gpu) for gpu in after.gpus],
+        }
+        if clocks:
+            seen["sm_clock_mhz"] = statistics.median(clocks)
+    return seen
+
+
+def disturbances(environment: dict[str, Any], earlier: Sequence[Run] = ()) -> list[str]:
+    """Why a run is no measurement; empty where it is one. `earlier`: good runs of the same side.
+
+    Other compute processes on the GPU, slowdowns of the hardware, and a clock that has shifted since.
+    """
+    found = list(environment.get("slowdowns", []))
+    if environment.get("foreign_gpu_processes"):
+        ids = ", ".join(str(pid) for pid in environment["foreign_gpu_processes"])
+        found.append(f"other compute processes on the GPU: {ids}")
+    clock = environment.get("sm_clock_mhz")
+    clocks = [run.environment["sm_clock_mhz"] for run in earlier if "sm_clock_mhz" in run.environment]
+    if clock and clocks:
+        usual = statistics.median(clocks)
+        if abs(clock - usual) > CLOCK_SHIFT * usual:
+            found.append(f"the GPU ran at {clock:g} MHz, the runs before it at {usual:g} MHz")
+    return found
+
+
+def cpu_model() -> str:
+    """The CPU's name as the kernel gives it; its architecture where it gives none."""
+    info = Path("/proc/cpuinfo")
+    text = info.read_text(encoding="utf-8", errors="replace") if info.exists() else ""
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else platform.machine()
+
+
+def cores() -> int:
+    """The number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def _cuda_facts() -> MachineFacts:
+    gpus = nvml.gpus()
+    if not gpus:
+        raise NothingToCompareError(
+            "no NVIDIA GPU that NVML can see: use --device opencl, or mend the driver"
+        )
+    driver = nvml.driver()
+    first = gpus[0]
+    return MachineFacts(
+        backend="cuda",
+        model=first.name,
+        count=len(gpus),
+        memory_bytes=first.memory_bytes,
+        mig=first.mig,
+        driver=driver.version,
+        cuda=driver.cuda,
+    )
+
+
+def _opencl_facts(python: str) -> MachineFacts:
+    seen = probe(python, ("pyopencl",))
+    devices = seen.opencl if seen else ()
+    if not devices:
+        raise NothingToCompareError(
+            f"no OpenCL device for {python}: pip install pyopencl pocl-binary-distribution there"
+        )
+    device = next((each for each in devices if each.platform == POCL), devices[0])
+    if device.platform != POCL:
+        return MachineFacts(backend="opencl", model=device.device, count=1, driver=device.driver)
+    version = re.search(r"PoCL (\d+\.\d+)", device.version)
+    return MachineFacts(
+        backend="opencl",
+        model=cpu_model(),
+        count=cores(),
+        driver=version[1] if version else device.driver,
+    )

@@ -1,0 +1,175 @@
+"""Launch one fresh process of a workload under capture, and make of it one run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from datetime import datetime, timezone
+from pathlib import Path  # noqa: TC003 - msgspec reads the annotation
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from ai_prof.collect.environment import capture_environment
+from ai_prof.errors import TraceError
+from ai_prof.gate.model import Reason, Run
+from ai_prof.runs import process
+from ai_prof.runs.environment import describe, observe
+from ai_prof.runs.workloads import Workload  # noqa: TC001 - msgspec reads the annotation
+from ai_prof.timeline.evidence import evidence
+from ai_prof.trace.open import open_trace
+
+if TYPE_CHECKING:
+    from ai_prof.trace.model import Trace
+
+MARK = "AI_PROF_CAPTURE_ID"
+LAST_BYTES = 4096
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One launch: what to run, how, and what its run is filed under.
+
+    `side` says whose code it is. `regress` must be a fault that the workload knows. `capture` is the
+    folder of this launch alone, created by it; `python` the interpreter's path; `commit` and `dirty` say
+    which code is measured.
+    """
+
+    workload: Workload
+    side: Literal["baseline", "candidate", "base", "head"]
+    python: str
+    capture: Path
+    session: str
+    order: int
+    regress: str | None = None
+    iterations: int | None = None
+    level: Literal["kernel", "api"] = "api"
+    commit: str | None = None
+    dirty: bool = False
+
+    def command(self) -> list[str]:
+        """The workload's command with its options; a leading `python` replaced by the interpreter."""
+        program, *rest = self.workload.command
+        command = [self.python if program == "python" else program, *rest]
+        if self.regress is not None:
+            command += ["--regress", self.regress]
+        if self.iterations is not None:
+            command += ["--iterations", str(self.iterations)]
+        return command
+
+
+def launch(job: Job) -> Run:
+    """Run a job to its end and read its capture. A run that failed says so in `problem` and `detail`.
+
+    Raises EnvironmentInvalidError where nothing can be captured here at all.
+    """
+    job.capture.mkdir(parents=True, exist_ok=True)
+    env = capture_environment(job.capture, job.level, _base_environment(job))
+    started = datetime.now(timezone.utc)
+    before = observe(job.workload.device)
+    try:
+        ended = process.run(
+            job.command(),
+            folder=job.workload.folder,
+            env=env,
+            output=job.capture,
+            timeout_s=job.workload.timeout_s,
+            mark=f"{MARK}={env[MARK]}",
+        )
+        failure = _failure(ended, job)
+    except OSError as error:
+        failure = f"cannot start {job.command()[0]}: {error.strerror or error}"
+    after = observe(job.workload.device)
+    run = Run(
+        workload=job.workload.name,
+        session=job.session,
+        order=job.order,
+        host=socket.gethostname(),
+        started=started.isoformat(timespec="seconds"),
+        commit=job.commit,
+        dirty=job.dirty,
+        environment=describe(before, after, None),
+        reported=_reported(job.capture / "stdout.txt"),
+        capture=str(job.capture),
+    )
+    if failure is not None:
+        return _failed(run, Reason.FAILED, failure)
+    try:
+        trace = _trace(job.capture)
+    except TraceError as error:
+        return _failed(run, Reason.CAPTURE_INCOMPLETE, str(error))
+    if trace is None:
+        return _failed(run, Reason.FAILED, "it did no GPU work: nothing was captured")
+    run = msgspec.structs.replace(run, environment=describe(before, after, trace))
+    return with_evidence(run, trace)
+
+
+def with_evidence(run: Run, trace: Trace) -> Run:
+    """`run` with what its trace shows, or with the problem that makes the trace worthless."""
+    seen = evidence(trace)
+    lost = any(loss.lost for loss in trace.source.losses.values())
+    if seen.problems:
+        problem = Reason.FAILED if trace.source.complete and not lost else Reason.CAPTURE_INCOMPLETE
+        return _failed(run, problem, "; ".join(seen.problems))
+    return msgspec.structs.replace(
+        run,
+        iterations=seen.iterations,
+        metrics=dict(seen.metrics),
+        structure=dict(seen.structure),
+        kernels=seen.kernels,
+        iteration_ms=list(seen.iteration_ms),
+        gap_causes_ms=dict(seen.gap_causes_ms),
+    )
+
+
+def _base_environment(job: Job) -> dict[str, str]:
+    """The environment of the workload. GPUs are numbered as NVML numbers them, unless it says otherwise."""
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ, **job.workload.env}
+
+
+def _failed(run: Run, problem: Reason, detail: str) -> Run:
+    return msgspec.structs.replace(run, problem=problem, detail=detail)
+
+
+def _failure(ended: process.Ended, job: Job) -> str | None:
+    """Why the program is no run, in one line; None where it ended well."""
+    if ended.code == 0:
+        return None
+    last = _last_line(job.capture / "stderr.txt")
+    if ended.code is None:
+        what = f"still running after {job.workload.timeout_s:g} s: it was stopped with all its children"
+    elif ended.code < 0:
+        what = f"ended by {_signal_name(-ended.code)}"
+    else:
+        what = f"exit code {ended.code}"
+    return f"{what}: {last}" if last else what
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _trace(folder: Path) -> Trace | None:
+    """The capture in `folder`; None where no process wrote one."""
+    return open_trace(folder) if any(folder.glob("*.aiprof")) else None
+
+
+def _reported(stdout: Path) -> dict[str, int] | None:
+    """The workload's own counts, where its last line is a JSON object of whole numbers."""
+    try:
+        return msgspec.json.decode(_last_line(stdout), type=dict[str, int])
+    except msgspec.DecodeError:
+        return None
+
+
+def _last_line(path: Path) -> str:
+    """The last line with anything on it; empty where there is none."""
+    if not path.exists():
+        return ""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LAST_BYTES))
+        lines = file.read().decode("utf-8", errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")

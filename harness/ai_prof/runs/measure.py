@@ -1,0 +1,118 @@
+"""Measure: a schedule of launches through pytest-benchmark, in a pytest of its own.
+
+pytest-benchmark brings the harness's bookkeeping: the machine's facts, the commit, and a JSON that its own
+tools read. One benchmark stands for one workload, one round for one launch in a fresh process.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ai_prof.collect.environment import capture_environment
+from ai_prof.errors import AiProfError
+from ai_prof.gate.model import Run
+from ai_prof.runs.environment import lock_names
+from ai_prof.runs.host_lock import host_lock
+from ai_prof.runs.launch import Job  # noqa: TC001 - msgspec reads the annotation
+
+COLLECTOR = Path(__file__).with_name("bench_workloads.py")
+RESULTS = "benchmark.json"
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What to launch, in this order within each workload; workloads follow one another.
+
+    `folder` receives the plan, pytest's log and `benchmark.json`. `repeats` bounds how often a launch that
+    the environment disturbed is made again. `machine` is kept in the JSON's machine_info.
+    """
+
+    jobs: list[Job]
+    folder: Path
+    repeats: int = 2
+    machine: dict[str, Any] = {}
+    progress: bool = True
+
+    def by_workload(self) -> dict[str, list[Job]]:
+        """The jobs of each workload, in order."""
+        groups: dict[str, list[Job]] = {}
+        for job in self.jobs:
+            groups.setdefault(job.workload.name, []).append(job)
+        return groups
+
+
+def save(plan: Plan) -> Path:
+    """Write the plan where the collector reads it."""
+    path = plan.folder / "plan.json"
+    path.write_bytes(msgspec.json.encode(plan, enc_hook=str))
+    return path
+
+
+def load(path: Path) -> Plan:
+    """The plan in a file that `save` wrote."""
+    return msgspec.json.decode(path.read_bytes(), type=Plan, dec_hook=lambda kind, value: kind(value))
+
+
+def measure(plan: Plan) -> list[Run]:
+    """Make every launch of the plan; the runs in the order of its jobs, failed ones among them.
+
+    Raises EnvironmentInvalidError where nothing can be captured here, AiProfError where the harness
+    itself fails.
+    """
+    if not plan.jobs:
+        return []
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    capture_environment(plan.folder, "kernel", os.environ)  # says at once what every launch would say
+    path = save(plan)
+    devices = {name for job in plan.jobs for name in lock_names(job.workload.device)}
+    with host_lock(sorted(devices)):
+        _run_pytest(path)
+    runs = _results(plan.folder / RESULTS)
+    # The benchmarks go workload by workload; the caller's order is that of the jobs.
+    remaining = {name: iter(runs.get(name, [])) for name in plan.by_workload()}
+    try:
+        return [next(remaining[job.workload.name]) for job in plan.jobs]
+    except StopIteration:
+        raise AiProfError(f"the harness lost runs: see {path.with_name('pytest.log')}") from None
+
+
+def _run_pytest(plan: Path) -> None:
+    """Run the collector. Its stderr, where progress goes, is ours; what pytest prints goes to a log."""
+    folder = plan.parent
+    settings = folder / "pytest.ini"
+    settings.write_text("[pytest]\n")  # this pytest is ours: no project's settings apply to it
+    command = [
+        sys.executable, "-m", "pytest", "-c", str(settings), "--rootdir", str(folder), "--noconftest",
+        "-p", "no:cacheprovider", "-p", "pytest_benchmark.plugin", "-p", "ai_prof.pytest_plugin", "-s",
+        "--ai-prof-plan", str(plan), f"--benchmark-json={folder / RESULTS}", "--benchmark-enable",
+        str(COLLECTOR),
+    ]  # fmt: skip
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "AI_PROF_"))}
+    env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    log = folder / "pytest.log"
+    with log.open("wb") as stdout:
+        pytest = subprocess.Popen(command, stdout=stdout, env=env)
+        try:
+            code = pytest.wait()
+        finally:
+            if pytest.poll() is None:
+                pytest.terminate()  # it ends its workload and everything of it
+                pytest.wait()
+    if code:
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        last = lines[-1] if lines else "no output"
+        raise AiProfError(f"the harness's pytest ended with {code} ({last}): see {log}")
+
+
+def _results(path: Path) -> dict[str, list[Run]]:
+    """The runs of each workload, from the benchmark JSON."""
+    report = msgspec.json.decode(path.read_bytes())
+    return {
+        each["extra_info"]["workload"]: msgspec.convert(each["extra_info"]["runs"], list[Run])
+        for each in report["benchmarks"]
+    }

@@ -1,0 +1,39 @@
+"""Sessions: the unit between which conditions change. A new boot or an hour's pause starts one."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ai_prof.gate.model import Run
+
+PAUSE = timedelta(hours=1)
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot_id() -> str:
+    """The id that the kernel drew at this boot."""
+    return BOOT_ID.read_text(encoding="ascii").strip()
+
+
+def current(earlier: Iterable[Run], now: datetime, boot: str) -> str:
+    """The session that a run at `now` (aware) belongs to, given all runs that were kept before.
+
+    It is that of the latest earlier run, if this boot made it less than an hour ago, else a new one named
+    "<UTC time>-<boot id prefix>".
+    """
+    latest = max(earlier, key=started, default=None)
+    if latest is not None and latest.session.endswith(f"-{boot[:8]}"):
+        pause = now - started(latest)
+        if timedelta(0) <= pause < PAUSE:
+            return latest.session
+    return f"{now.astimezone(timezone.utc):%Y%m%dT%H%M%SZ}-{boot[:8]}"
+
+
+def started(run: Run) -> datetime:
+    """When a run started, aware."""
+    return datetime.fromisoformat(run.started.replace("Z", "+00:00"))

@@ -1,0 +1,149 @@
+"""Reference workloads: programs that know nothing of ai_prof, each with a `workload.toml` beside it."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path  # noqa: TC003 - msgspec reads the annotation
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from ai_prof.errors import WorkloadError
+from ai_prof.gate.metrics import COUNTS, METRICS, Backend, Floor, Policy, Rules
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FILE = "workload.toml"
+
+
+class Declaration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The contents of a `workload.toml`."""
+
+    schema: Literal["ai-prof/workload/1"]
+    command: tuple[str, ...]
+    device: Backend
+    gpus: int = 1
+    requires: tuple[str, ...] = ()
+    timeout_s: float = 300
+    env: dict[str, str] = {}
+    faults: tuple[str, ...] = ()
+    structure: tuple[str, ...] = ()
+    floors: dict[str, Floor] = {}
+    policy: dict[str, Policy] = {}
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """One workload, as its `workload.toml` in `folder` declares it.
+
+    `command` runs with `folder` as its working directory; a leading `python` in it stands for the chosen
+    interpreter. `structure` names the counts that are promised constant.
+    """
+
+    name: str
+    folder: Path
+    command: tuple[str, ...]
+    device: Backend
+    gpus: int
+    requires: tuple[str, ...]
+    timeout_s: float
+    env: dict[str, str]
+    faults: tuple[str, ...]
+    structure: tuple[str, ...]
+    rules: Rules
+
+    def regress(self, fault: str | None) -> str | None:
+        """`fault` (NAME or NAME=STRENGTH) where this workload knows it; None where it is a control."""
+        return fault if fault is not None and fault.partition("=")[0] in self.faults else None
+
+
+def find(root: Path) -> list[Workload]:
+    """Every workload in a folder of `root`, by name.
+
+    Raises WorkloadError where `root` holds none, or where a `workload.toml` is wrong.
+    """
+    files = sorted(root.glob(f"*/{FILE}"))
+    if not files:
+        raise WorkloadError(
+            f"no workloads in {root}: expected NAME/{FILE} there; set `workloads` in [tool.ai-prof]"
+        )
+    return [load(file) for file in files]
+
+
+def load(file: Path) -> Workload:
+    """The workload that a `workload.toml` declares. Raises WorkloadError where it cannot be used."""
+    try:
+        declared = msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), Declaration)
+    except (OSError, UnicodeDecodeError) as error:
+        raise WorkloadError(f"{file}: cannot be read ({error}): mend it") from error
+    except tomllib.TOMLDecodeError as error:
+        raise WorkloadError(f"{file}: not valid TOML ({error}): mend it") from error
+    except msgspec.ValidationError as error:
+        raise WorkloadError(f"{file}: {error}") from error
+    wrong = _mistake(declared)
+    if wrong:
+        raise WorkloadError(f"{file}: {wrong}")
+    return Workload(
+        name=file.parent.name,
+        folder=file.parent.resolve(),
+        command=declared.command,
+        device=declared.device,
+        gpus=declared.gpus,
+        requires=declared.requires,
+        timeout_s=declared.timeout_s,
+        env=declared.env,
+        faults=declared.faults,
+        structure=declared.structure,
+        rules=Rules(floors=declared.floors, policy=declared.policy),
+    )
+
+
+def select(workloads: Sequence[Workload], names: Sequence[str]) -> list[Workload]:
+    """The named workloads, all where no name is given. Raises WorkloadError for an unknown name."""
+    known = {workload.name: workload for workload in workloads}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise WorkloadError(f"no workload named {', '.join(unknown)}; there are: {', '.join(known)}")
+    return [known[name] for name in dict.fromkeys(names)] if names else list(workloads)
+
+
+def check_regress(workloads: Sequence[Workload], fault: str | None) -> None:
+    """Raise WorkloadError where no workload knows `fault`, or where its strength is no positive number."""
+    if fault is None:
+        return
+    name, equals, strength = fault.partition("=")
+    known = sorted({each for workload in workloads for each in workload.faults})
+    if name not in known:
+        raise WorkloadError(f"no workload knows the fault {name!r}; there are: {', '.join(known) or 'none'}")
+    if equals and not _is_positive(strength):
+        raise WorkloadError(f"the strength of a fault is a number above 0, as in {name}=2, not {strength!r}")
+
+
+def _is_positive(text: str) -> bool:
+    try:
+        return 0 < float(text) < math.inf
+    except ValueError:
+        return False
+
+
+def _mistake(declared: Declaration) -> str | None:
+    """What types can't say: the first thing wrong with the values, with the remedy."""
+    counts = [metric.key for metric in COUNTS]
+    metrics = {*declared.floors, *declared.policy} - set(METRICS)
+    if not declared.command or not declared.command[0]:
+        return "command is empty: give the program and its arguments"
+    if not 0 < declared.timeout_s < math.inf:
+        return f"timeout_s must be above 0, not {declared.timeout_s:g}"
+    if declared.gpus < 0 or (declared.device == "cuda" and declared.gpus == 0):
+        return f"gpus must be 1 or more for cuda and 0 or more for opencl, not {declared.gpus}"
+    if strange := sorted(set(declared.structure) - set(counts)):
+        return f"structure names unknown counts {', '.join(strange)}; there are: {', '.join(counts)}"
+    if metrics:
+        return f"unknown metrics {', '.join(sorted(metrics))}; there are: {', '.join(METRICS)}"
+    return None

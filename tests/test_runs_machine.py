@@ -1,0 +1,141 @@
+"""Sessions, the host's lock, interpreters, and what counts as a disturbance."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from ai_prof.errors import UsageError
+from ai_prof.gate.model import Run
+from ai_prof.runs import interpreter, sessions
+from ai_prof.runs.environment import describe, disturbances, machine_facts, observe
+from ai_prof.runs.host_lock import host_lock
+from ai_prof.runs.nvml import Gpu, slowdowns, visible
+from ai_prof.runs.workloads import load
+
+BOOT = "0a1b2c3d-0000-4000-8000-000000000000"
+NOW = datetime(2025, 3, 1, 12, 0, tzinfo=timezone.utc)
+
+
+def run_at(when, session, **environment):
+    return Run(
+        workload="w", session=session, order=0, host="h", started=when.isoformat(), environment=environment
+    )
+
+
+def test_a_session_is_named_by_time_and_boot():
+    assert sessions.current([], NOW, BOOT) == "20250301T120000Z-0a1b2c3d"
+
+
+@pytest.mark.parametrize(
+    ("pause", "session", "same"),
+    [
+        (timedelta(minutes=59), "20250301T110000Z-0a1b2c3d", True),
+        (timedelta(minutes=60), "20250301T110000Z-0a1b2c3d", False),
+        (timedelta(minutes=1), "20250301T110000Z-ffffffff", False),
+        (timedelta(minutes=-5), "20250301T110000Z-0a1b2c3d", False),  # a clock that was set back
+    ],
+)
+def test_a_boot_or_an_hour_starts_a_session(pause, session, same):
+    earlier = [run_at(NOW - timedelta(days=1), "old-0a1b2c3d"), run_at(NOW - pause, session)]
+    assert (sessions.current(earlier, NOW, BOOT) == session) is same
+
+
+def test_the_lock_is_held_against_other_processes(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from ai_prof.runs.host_lock import host_lock\n"
+        "with host_lock(['cpu'], Path(sys.argv[1])): print('held')"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with host_lock(["cpu", "gpu-1"], tmp_path):
+        waiting = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert "another capture holds cpu" in waiting.stderr.readline()
+        assert waiting.poll() is None
+    assert waiting.communicate(timeout=20)[0] == "held\n"
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stderr == ""
+
+
+def gpus(*uuids):
+    return [Gpu(uuid=uuid, name="g") for uuid in uuids]
+
+
+@pytest.mark.parametrize(
+    ("setting", "seen"),
+    [
+        (None, ["GPU-aa", "GPU-ab", "GPU-c"]),
+        ("", []),
+        ("2,0", ["GPU-c", "GPU-aa"]),
+        ("1,-1,0", ["GPU-ab"]),
+        ("7", []),
+        ("GPU-c", ["GPU-c"]),
+        ("GPU-a", []),  # ambiguous
+    ],
+)
+def test_visible_gpus(setting, seen):
+    assert [gpu.uuid for gpu in visible(gpus("GPU-aa", "GPU-ab", "GPU-c"), setting)] == seen
+
+
+def test_power_capping_is_no_slowdown():
+    assert slowdowns(0x04 | 0x01) == []
+    assert slowdowns(None) == []
+    assert slowdowns(0x88) == ["hardware slowdown", "power brake"]
+
+
+def test_disturbances():
+    quiet = {"sm_clock_mhz": 1980, "slowdowns": [], "foreign_gpu_processes": []}
+    earlier = [run_at(NOW, "s", sm_clock_mhz=1980), run_at(NOW, "s")]
+    assert disturbances(quiet, earlier) == []
+    assert disturbances({}, earlier) == []
+    assert disturbances({**quiet, "sm_clock_mhz": 1700}, earlier) != []
+    assert disturbances({**quiet, "foreign_gpu_processes": [42]}, []) == [
+        "other compute processes on the GPU: 42"
+    ]
+    assert disturbances({**quiet, "slowdowns": ["power brake"]}, []) == ["power brake"]
+
+
+def test_what_others_do_to_the_cpu_is_measured():
+    before = observe("opencl")
+    subprocess.run([sys.executable, "-c", "sum(range(10**7))"], check=True)
+    seen = describe(before, observe("opencl"), None)
+    assert seen["foreign_cores"] >= 0
+    assert "gpus" not in seen
+
+
+def test_the_machine_has_stable_facts():
+    pytest.importorskip("pyopencl")
+    facts = machine_facts("opencl", sys.executable)
+    assert facts == machine_facts("opencl", sys.executable)
+    assert facts.backend == "opencl"
+    assert facts.count >= 1
+
+
+def workload(tmp_path, requires):
+    folder = tmp_path / "w"
+    folder.mkdir()
+    (folder / "workload.toml").write_text(
+        f'schema="ai-prof/workload/1"\ncommand=["python"]\ndevice="opencl"\ngpus=0\nrequires={requires}\n'
+    )
+    return load(folder / "workload.toml")
+
+
+def test_requirements_come_with_a_remedy(tmp_path):
+    needs = workload(tmp_path, '["json", "no_such_module"]')
+    assert interpreter.choose(needs) == sys.executable
+    (unmet,) = interpreter.requirements(needs, sys.executable)
+    assert "no module no_such_module: pip install" in unmet
+
+
+def test_nothing_unmet(tmp_path):
+    assert interpreter.requirements(workload(tmp_path, '["json"]'), sys.executable) == []
+
+
+def test_a_named_interpreter_must_start(tmp_path):
+    needs = workload(tmp_path, "[]")
+    assert interpreter.choose(needs, sys.executable) == sys.executable
+    with pytest.raises(UsageError, match="--python"):
+        interpreter.choose(needs, str(tmp_path / "python"))
+    with pytest.raises(UsageError, match="--python"):
+        interpreter.choose(needs, "/bin/true")

@@ -1,0 +1,117 @@
+"""A program ends with everything it started, however it ends and wherever its children went."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+import time
+
+import psutil
+import pytest
+
+from ai_prof.runs import process
+
+MARK = "AI_PROF_TEST_MARK"
+
+
+def start(tmp_path, code, timeout_s=20.0):
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(code))
+    mark = f"{tmp_path.name}-{os.getpid()}"
+    return process.run(
+        [sys.executable, str(program)],
+        folder=tmp_path,
+        env={**os.environ, MARK: mark},
+        output=tmp_path,
+        timeout_s=timeout_s,
+        mark=f"{MARK}={mark}",
+    )
+
+
+def alive(pid):
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def pids(tmp_path):
+    return [int(line) for line in (tmp_path / "pids").read_text().split()]
+
+
+def test_output_and_code_are_kept(tmp_path):
+    ended = start(tmp_path, "import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)")
+    assert ended.code == 7
+    assert (tmp_path / "stdout.txt").read_text() == "out\n"
+    assert (tmp_path / "stderr.txt").read_text() == "err\n"
+
+
+def test_a_signal_is_a_negative_code(tmp_path):
+    assert start(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)").code == -11
+
+
+FAMILY = """
+    import os, subprocess, sys, time
+
+    def note():
+        with open("pids", "a") as file:
+            file.write(f"{os.getpid()}\\n")
+
+    note()
+    if os.fork() == 0:  # a child
+        note()
+        if os.fork() == 0:  # a grandchild in a group and session of its own
+            os.setsid()
+            note()
+            if os.fork() == 0:  # and one that ignores polite signals
+                import signal
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                note()
+            time.sleep(600)
+        time.sleep(600)
+    if os.fork() == 0:  # a daemon: its parent ends at once, nothing links it to us
+        os.setsid()
+        if os.fork() == 0:
+            note()
+            subprocess.run([sys.executable, "-c", "import time; time.sleep(600)"])
+        os._exit(0)
+    while len(open("pids").read().split()) < 5:
+        time.sleep(0.01)
+"""
+
+
+def test_a_hang_ends_with_its_whole_tree(tmp_path):
+    ended = start(tmp_path, FAMILY + "\n    time.sleep(600)\n", timeout_s=2.0)
+    assert ended.code is None
+    assert ended.seconds < 15
+    assert len(pids(tmp_path)) == 5
+    assert not [pid for pid in pids(tmp_path) if alive(pid)]
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_what_a_program_left_running_ends_with_it(tmp_path, code):
+    assert start(tmp_path, FAMILY + f"\n    os._exit({code})\n").code == code
+    assert not [pid for pid in pids(tmp_path) if alive(pid)]
+
+
+def test_a_child_without_the_environment_ends_too(tmp_path):
+    code = """
+        import subprocess, sys
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={})
+        open("pids", "w").write(str(child.pid))
+    """
+    assert start(tmp_path, code).code == 0
+    deadline = time.monotonic() + 5
+    while [pid for pid in pids(tmp_path) if alive(pid)]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_program_that_cannot_start(tmp_path):
+    with pytest.raises(OSError, match="No such file"):
+        process.run(
+            ["/nonexistent/python"],
+            folder=tmp_path,
+            env={},
+            output=tmp_path,
+            timeout_s=1,
+            mark="X=none",
+        )

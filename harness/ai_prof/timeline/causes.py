@@ -1,0 +1,140 @@
+"""Why the device idled: every ns of gap has exactly one cause.
+
+The state of the thread that launches the operation after the gap decides. Until its launch call has
+returned: `sync` while it is blocked in a synchronize or a blocking copy; `launch` in any other call, or
+between two calls at most 100 us apart; else, outside CUDA for longer, `data` at an iteration's start or
+before an upload, otherwise `host`. After the return the device has its work: `device` if the rest is at most
+5 us (hardware latency), else `wait` (for a stream or an event). `unknown` without the launch's record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ai_prof.timeline.intervals import Intervals, intersect_pieces, merge, union
+from ai_prof.timeline.operations import call_row
+from ai_prof.timeline.syncs import host_syncs, sync_threads
+from ai_prof.trace.model import CallKind, CopyKind
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ai_prof.timeline.operations import Operations
+    from ai_prof.trace.model import I64, Trace
+
+CAUSES = ("launch", "sync", "data", "host", "wait", "device", "unknown")
+LATENCY_NS = 5_000
+BETWEEN_CALLS_NS = 100_000
+
+_LAUNCH, _SYNC, _DATA, _HOST, _WAIT, _DEVICE, _UNKNOWN = range(len(CAUSES))
+
+
+@dataclass(frozen=True, slots=True)
+class GapCauses:
+    """`by_gap` is (n gaps, len(CAUSES)) ns, and its rows add up to the gaps; `next_operation` is (n,).
+
+    `sync_shadow` is the gap, in ns, between a synchronize that drained the device and the moment the host
+    leads the device again.
+    """
+
+    by_gap: I64
+    next_operation: I64
+    sync_shadow: int
+
+    def total(self) -> dict[str, int]:
+        """Ns of each cause."""
+        return dict(zip(CAUSES, self.by_gap.sum(axis=0).tolist(), strict=True))
+
+
+def gap_causes(
+    trace: Trace, operations: Operations, device: int, gaps: Intervals, iteration_starts: I64
+) -> GapCauses:
+    """Causes of some gaps of a device; `iteration_starts` are starts of operations, any number."""
+    following = np.searchsorted(operations.start, gaps.end, side="left")
+    following = np.minimum(following, len(operations) - 1).astype(np.int64)
+    by_gap = np.zeros((len(gaps.start), len(CAUSES)), np.int64)
+    launched = operations.launched[following]
+    known = launched >= 0
+    by_gap[~known, _UNKNOWN] = (gaps.end - gaps.start)[~known]
+    handed = np.clip(launched, gaps.start, gaps.end)  # when the device had its work
+    rest = np.where(known, gaps.end - handed, 0)
+    by_gap[:, _DEVICE] = np.where(rest <= LATENCY_NS, rest, 0)
+    by_gap[:, _WAIT] = rest - by_gap[:, _DEVICE]
+    feeds = (operations.kind[following] == CopyKind.HOST_TO_DEVICE) | np.isin(gaps.end, iteration_starts)
+    hosts = known & (handed > gaps.start)
+    last_sync = np.full(len(gaps.start), -1, np.int64)
+    states = _HostStates(trace, operations, device)
+    processes, threads = operations.process[following], operations.thread[following]
+    for process, thread in np.unique(np.stack((processes, threads), 1)[hosts], axis=0).tolist():
+        mine = np.flatnonzero(hosts & (processes == process) & (threads == thread))
+        stretches = Intervals(gaps.start[mine], handed[mine])
+        blocked, inside = states.of(process, thread)
+        sync, sync_gap = intersect_pieces(stretches, blocked)
+        calls, calls_gap = intersect_pieces(stretches, inside)
+        in_sync = _sum(sync, sync_gap, len(mine))
+        in_calls = _sum(calls, calls_gap, len(mine)) - in_sync
+        outside = handed[mine] - gaps.start[mine] - in_sync - in_calls
+        by_gap[mine, _SYNC], by_gap[mine, _LAUNCH] = in_sync, in_calls
+        by_gap[mine, _DATA] = np.where(feeds[mine], outside, 0)
+        by_gap[mine, _HOST] = np.where(feeds[mine], 0, outside)
+        np.maximum.at(last_sync, mine[sync_gap], sync.end)
+    return GapCauses(by_gap, following, _sync_shadow(gaps, following, hosts, last_sync))
+
+
+class _HostStates:
+    """When each thread was blocked, and when it was at work on calls."""
+
+    def __init__(self, trace: Trace, operations: Operations, device: int) -> None:
+        self.trace = trace
+        self.sync_rows = host_syncs(trace, device, operations)
+        self.sync_threads = sync_threads(trace, self.sync_rows)
+        # A copy call that returns after the copy has ended was blocked in it.
+        copies = np.flatnonzero(operations.is_memcpy & (operations.launched >= operations.end))
+        blocking = call_row(trace, operations.correlation[copies])
+        self.blocking = (trace.calls.kind == CallKind.SYNC) | np.isin(
+            np.arange(len(trace.calls.start)), blocking[blocking >= 0]
+        )
+
+    def of(self, process: int, thread: int) -> tuple[Intervals, Intervals]:
+        """Blocked; and in calls or at most 100 us between two of them, blocked times included."""
+        calls, syncs = self.trace.calls, self.trace.syncs
+        mine = (calls.process == process) & (calls.thread == thread)
+        rows = self.sync_rows[(self.sync_threads == thread) & (syncs.process[self.sync_rows] == process)]
+        waits = mine & self.blocking
+        waiting = union(syncs.start[rows], syncs.end[rows])
+        blocked = merge(waiting, union(calls.start[waits], calls.end[waits]))
+        return blocked, _closed(merge(union(calls.start[mine], calls.end[mine]), blocked))
+
+
+def _closed(intervals: Intervals) -> Intervals:
+    """The intervals with their holes of up to BETWEEN_CALLS_NS filled."""
+    if not len(intervals.start):
+        return intervals
+    apart = intervals.start[1:] - intervals.end[:-1] > BETWEEN_CALLS_NS
+    return Intervals(
+        intervals.start[np.concatenate(([True], apart))], intervals.end[np.concatenate((apart, [True]))]
+    )
+
+
+def _sum(pieces: Intervals, of: I64, count: int) -> I64:
+    """Total length of the pieces of each of `count` stretches."""
+    total = np.zeros(count, np.int64)
+    np.add.at(total, of, pieces.end - pieces.start)
+    return total
+
+
+def _sync_shadow(gaps: Intervals, following: I64, hosts: npt.NDArray[np.bool_], last_sync: I64) -> int:
+    """Gap after draining synchronizes, each up to where an operation waits for the device again."""
+    if not len(gaps.start):
+        return 0
+    # Several operations between two gaps: the second was there before the first had ended.
+    leads = ~hosts | (np.diff(following, prepend=following[0]) > 1)
+    drains = last_sync >= 0
+    event = np.where(drains | leads, np.arange(len(leads)), -1)
+    last = np.maximum.accumulate(event)
+    shadowed = (last >= 0) & drains[last]
+    begin = np.where(drains, np.maximum(gaps.start, last_sync), gaps.start)
+    return int((gaps.end - begin)[shadowed & hosts].sum())

@@ -1,0 +1,130 @@
+"""The work of one device: kernels, copies and memsets in one table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ai_prof.timeline.intervals import Intervals, union
+from ai_prof.trace.model import CopyKind
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ai_prof.trace.model import I32, I64, Trace
+
+    Flags = npt.NDArray[np.bool_]
+
+KERNEL = -1  # in `Operations.kind`, beside the CopyKinds
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """What one device did; (n,) columns sorted by start, then by correlation.
+
+    `kind` is KERNEL or a CopyKind; `name` is -1 for copies; `stream` numbers the streams of all
+    processes on the device from 0; `launch` and `thread` are the start of the host call that asked for
+    it and that call's thread, `launched` the call's end; -1 where there is no such call.
+    """
+
+    start: I64
+    end: I64
+    kind: I32
+    name: I32
+    process: I32
+    stream: I64
+    correlation: I64
+    graph: I64
+    graph_node: I64
+    bytes: I64
+    launch: I64
+    launched: I64
+    thread: I64
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def rows(self, chosen: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Operations:
+        """Only the chosen rows."""
+        return Operations(**{name: getattr(self, name)[chosen] for name in self.__dataclass_fields__})
+
+    @property
+    def is_kernel(self) -> Flags:
+        """Which rows are kernels."""
+        return np.asarray(self.kind == KERNEL)
+
+    @property
+    def is_memset(self) -> Flags:
+        """Which rows are memsets."""
+        return np.asarray(self.kind == CopyKind.SET)
+
+    @property
+    def is_memcpy(self) -> Flags:
+        """Which rows are copies, memsets not among them."""
+        return np.asarray((self.kind != KERNEL) & (self.kind != CopyKind.SET))
+
+    def union(self, chosen: npt.NDArray[np.bool_] | None = None) -> Intervals:
+        """The union of the chosen rows' intervals; of all rows by default."""
+        if chosen is None:
+            return union(self.start, self.end)
+        return union(self.start[chosen], self.end[chosen])
+
+
+def busy_devices(trace: Trace) -> list[int]:
+    """The devices that did any work."""
+    found = np.union1d(trace.kernels.device, trace.memory.device)
+    return [device for device in found.tolist() if device >= 0]
+
+
+def device_operations(trace: Trace, device: int) -> Operations:
+    """The work of one device, joined to the calls that asked for it."""
+    kernels, memory = trace.kernels, trace.memory
+    k, m = kernels.device == device, memory.device == device
+    columns = {
+        name: np.concatenate((getattr(kernels, name)[k], getattr(memory, name)[m]))
+        for name in ("start", "end", "process", "context", "stream", "correlation", "graph", "graph_node")
+    }
+    count, copies = int(k.sum()), int(m.sum())
+    columns["kind"] = np.concatenate((np.full(count, KERNEL, np.int32), memory.kind[m]))
+    columns["name"] = np.concatenate((kernels.name[k], np.full(copies, -1, np.int32)))
+    columns["bytes"] = np.concatenate((np.zeros(count, np.int64), memory.bytes[m]))
+    order = np.lexsort((columns["correlation"], columns["start"]))
+    columns = {name: column[order] for name, column in columns.items()}
+    context = columns.pop("context")
+    columns["stream"] = _number(columns["process"], context, columns["stream"])
+    columns["launch"], columns["launched"], columns["thread"] = _launches(trace, columns["correlation"])
+    return Operations(**columns)
+
+
+def call_row(trace: Trace, correlation: I64) -> npt.NDArray[np.intp]:
+    """The row in `trace.calls` of each correlation; -1 where there is none."""
+    known = np.flatnonzero(trace.calls.correlation > 0)
+    if not len(known) or not len(correlation):
+        return np.full(len(correlation), -1, np.intp)
+    # Nested calls share a correlation: the outermost, which starts first, is the launch.
+    keys, first = np.unique(trace.calls.correlation[known], return_index=True)
+    at = np.minimum(np.searchsorted(keys, correlation), len(keys) - 1)
+    rows: npt.NDArray[np.intp] = np.where(keys[at] == correlation, known[first[at]], -1)
+    return rows
+
+
+def _launches(trace: Trace, correlation: I64) -> tuple[I64, I64, I64]:
+    row = call_row(trace, correlation)
+    found = row >= 0
+    columns = (trace.calls.start, trace.calls.end, trace.calls.thread)
+    if not found.any():
+        none = np.full(len(correlation), -1, np.int64)
+        return none, none, none
+    launch, launched, thread = (np.where(found, column[row], -1) for column in columns)
+    return launch, launched, thread
+
+
+def _number(*columns: npt.NDArray[np.int64] | I32) -> I64:
+    """Numbers the distinct rows of some columns from 0."""
+    if not len(columns[0]):
+        return np.zeros(0, np.int64)
+    _, numbers = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    found: I64 = numbers.astype(np.int64).reshape(-1)
+    return found

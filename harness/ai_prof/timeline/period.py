@@ -1,0 +1,177 @@
+"""The period of a token sequence, robust to a warm-up, to irregular iterations and to repeated layers.
+
+Cut the sequence at the occurrences of any one token: if the token comes once per iteration, the pieces
+are equal multisets of tokens, whatever the token. So every token proposes the most frequent of its
+pieces, and tokens of one period propose the same multiset. Multisets are compared by the sum of random
+64-bit numbers, one for each token: all pieces of all tokens cost one prefix sum and one sort.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ai_prof.timeline.sequence import COPY_TOKEN, UPLOAD_TOKEN, touches_host
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ai_prof.trace.model import I64
+
+MIN_PIECES = 3
+_VIABLE = 0.5  # share of the steady span that equal pieces must explain
+_WHOLE = 0.98  # from here on a period explains everything
+_LASTING = 0.3  # share of the sequence that the steady span must cover
+_NEAR = 0.1  # pieces within this share of the period's size are the same iteration, slightly changed
+_LIKE = 0.6  # extra work that mostly repeats the iteration's own kernels (an evaluation) is no new period
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """One iteration as a piece of the sequence: `size` rows from each of `anchors` on.
+
+    `anchors` are the positions of a token that comes once per iteration, from the first to the last of
+    the steady span; `equal` says which of the pieces between them are the very same multiset;
+    `explained` is the share of the steady span's rows in pieces that are equal, or nearly; `meets_host`
+    says whether host and device meet in each of them.
+    """
+
+    size: int
+    anchors: I64
+    equal: npt.NDArray[np.bool_]
+    explained: float
+    example: int  # position where an equal piece begins
+    meets_host: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """All pieces between successive occurrences of a token, sorted by token and position."""
+
+    token: I64
+    begin: I64
+    size: I64
+    hash: npt.NDArray[np.uint64]
+
+
+def find_period(token: I64, launch: I64) -> Period | None:
+    """The iteration of a sequence of tokens, (n,); None when no period explains half of it. n log n.
+
+    Rows of equal `launch` > 0, (n,), were asked for by one call: what repeats inside one launch of a graph
+    is a layer.
+    """
+    if len(token) < 2 * MIN_PIECES:
+        return None
+    pieces = _pieces(token, launch)
+    candidates = _candidates(token, pieces)
+    if not candidates:
+        return None
+    chosen = candidates[0]
+    for larger in candidates[1:]:
+        if _is_layer(token, chosen, larger):
+            chosen = larger
+    return chosen
+
+
+def _pieces(token: I64, launch: I64) -> _Pieces:
+    dense = np.unique(token, return_inverse=True)[1].reshape(-1)
+    number = np.random.default_rng(20240229).integers(0, 1 << 64, int(dense.max()) + 1, dtype=np.uint64)
+    prefix = np.concatenate((np.zeros(1, np.uint64), np.cumsum(number[dense], dtype=np.uint64)))
+    position = np.argsort(token, kind="stable")
+    same = token[position[1:]] == token[position[:-1]]
+    begin, end = position[:-1][same], position[1:][same]
+    digest = prefix[end] - prefix[begin]
+    # A piece inside one launch equals no other.
+    inside = np.flatnonzero((launch[begin] == launch[end]) & (launch[begin] > 0))
+    digest[inside] = inside.astype(np.uint64)
+    return _Pieces(token[begin], begin.astype(np.int64), (end - begin).astype(np.int64), digest)
+
+
+def _candidates(token: I64, pieces: _Pieces) -> list[Period]:
+    """The periods that explain enough of the sequence, each once, the smallest first."""
+    if not len(pieces.begin):
+        return []
+    order = np.lexsort((pieces.hash, pieces.token))
+    kind, digest = pieces.token[order], pieces.hash[order]
+    opens = np.flatnonzero(np.concatenate(([True], (kind[1:] != kind[:-1]) | (digest[1:] != digest[:-1]))))
+    counts = np.diff(np.concatenate((opens, [len(order)])))
+    sizes = pieces.size[order][opens]
+    explained = counts * sizes / len(token)
+    best: dict[int, tuple[int, int]] = {}
+    occurrences = dict(zip(*(c.tolist() for c in np.unique(pieces.token, return_counts=True)), strict=True))
+    for row in np.flatnonzero((counts >= MIN_PIECES) & (explained >= _VIABLE / 2)).tolist():
+        # Of the tokens of one period, the one that occurs least outside it.
+        key, stray = int(digest[opens[row]]), occurrences[int(kind[opens[row]])] - int(counts[row])
+        if key not in best or stray < best[key][0]:
+            best[key] = (stray, int(kind[opens[row]]))
+    periods = [_period(token, pieces, which, np.uint64(key)) for key, (_, which) in best.items()]
+    return sorted((p for p in periods if p.explained >= _VIABLE), key=lambda p: p.size)
+
+
+def _period(token: I64, pieces: _Pieces, which: int, digest: np.uint64) -> Period:
+    mine = np.flatnonzero(pieces.token == which)
+    begin, size, equal = pieces.begin[mine], pieces.size[mine], pieces.hash[mine] == digest
+    wanted = int(size[equal][0])
+    steady = np.flatnonzero(equal)
+    first, last = int(steady[0]), int(steady[-1])
+    span = int(size[first : last + 1].sum())
+    explained = int(size[first : last + 1][_explained(size, equal)[first : last + 1]].sum()) / span
+    # An iteration of about the size beside the steady span is one too: the first ones differ a little.
+    similar = (size >= wanted / 2) & (size <= 2 * wanted)
+    while first and similar[first - 1]:
+        first -= 1
+    while last + 1 < len(size) and similar[last + 1]:
+        last += 1
+    anchors = np.append(begin[first : last + 1], begin[last] + size[last])
+    # A period that lives in a small part of the capture is a warm-up's, not the iteration's.
+    explained = explained if span >= len(token) * _LASTING else 0.0
+    example = int(begin[steady[0]])
+    meets = bool(touches_host(token[example : example + wanted]).any())
+    return Period(wanted, anchors, equal[first : last + 1], explained, example, meets)
+
+
+def _explained(size: I64, equal: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Which pieces are iterations: equal ones beside an equal one, and nearly equal ones beside those.
+
+    A token that comes twice per iteration has equal pieces too, but never two in a row.
+    """
+    repeated = equal & _beside(equal)
+    wanted = int(size[equal][0])
+    near = np.abs(size - wanted) <= _NEAR * wanted
+    return repeated | (near & _beside(repeated))
+
+
+def _beside(flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Where the neighbour on either side is set."""
+    beside = np.zeros(len(flags), bool)
+    beside[1:] |= flags[:-1]
+    beside[:-1] |= flags[1:]
+    return beside
+
+
+def _is_layer(token: I64, small: Period, large: Period) -> bool:
+    """Whether `small` repeats inside the iteration `large`, rather than being the iteration itself.
+
+    An iteration meets the host, in a synchronize, an upload or a readback, and a layer does not. Where
+    neither tells, what else `large` holds decides: a few rows more are logging; work like that of
+    `small` is an evaluation; work of other kinds, every time, is the head and tail of a network.
+    """
+    if small.explained >= _WHOLE and small.size > 1:
+        return False
+    low, high = _counts(token, small), _counts(token, large)
+    repeats = min(high.get(t, 0) // n for t, n in low.items())
+    if repeats < 2:
+        return False
+    rest = {t: n - repeats * low.get(t, 0) for t, n in high.items() if n > repeats * low.get(t, 0)}
+    rows = sum(n for t, n in rest.items() if t >= COPY_TOKEN)
+    like = sum(n for t, n in rest.items() if t in low and t >= COPY_TOKEN)
+    if small.meets_host:
+        return UPLOAD_TOKEN not in low and UPLOAD_TOKEN in high and like < _LIKE * rows
+    return large.meets_host or like < _LIKE * rows
+
+
+def _counts(token: I64, period: Period) -> dict[int, int]:
+    tokens, counts = np.unique(token[period.example : period.example + period.size], return_counts=True)
+    return dict(zip(tokens.tolist(), counts.tolist(), strict=True))

@@ -1,0 +1,137 @@
+"""What a process asked of a device, in the order in which it asked: tokens that repeat every iteration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ai_prof.timeline.names import normalise
+from ai_prof.timeline.syncs import host_syncs
+from ai_prof.trace.model import CopyKind
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ai_prof.timeline.operations import Operations
+    from ai_prof.trace.model import I64, Trace
+
+SYNC_TOKEN = 0  # tokens below SYNC_TOKEN + 16 are synchronizes, then copies by kind, then kernels by name
+COPY_TOKEN = 16
+KERNEL_TOKEN = 32
+UPLOAD_TOKEN = COPY_TOKEN + int(CopyKind.HOST_TO_DEVICE)
+_READBACK_TOKEN = COPY_TOKEN + int(CopyKind.DEVICE_TO_HOST)
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """n rows in launch order: device operations and host synchronizes.
+
+    `operation` is the row in the Operations and -1 for a synchronize; `sync` the row in `trace.syncs`
+    and -1 for an operation; `launch` the correlation, 0 without one; `pause` the host's (with calls) or
+    else the device's idle time before it, ns.
+    """
+
+    token: I64
+    operation: I64
+    sync: I64
+    launch: I64
+    pause: I64
+
+    def __len__(self) -> int:
+        return len(self.token)
+
+    def without(self, dropped: npt.NDArray[np.bool_]) -> Sequence:
+        """The sequence without some rows, given as (n,) flags."""
+        kept = ~dropped
+        return Sequence(**{name: getattr(self, name)[kept] for name in self.__dataclass_fields__})
+
+    @property
+    def is_sync(self) -> npt.NDArray[np.bool_]:
+        """Which rows are synchronizes."""
+        return np.asarray(self.token < COPY_TOKEN)
+
+
+def main_process(operations: Operations) -> int:
+    """The process with most operations on the device."""
+    return int(np.bincount(operations.process).argmax())
+
+
+def launch_sequence(trace: Trace, operations: Operations, device: int) -> Sequence:
+    """The sequence of the device's main process.
+
+    Correlations count up call by call, so they are the launch order; operations of one launch (a graph)
+    are ordered by graph node. Work without a correlation follows what started before it.
+    """
+    process = main_process(operations)
+    ops = np.flatnonzero(operations.process == process)
+    correlation = operations.correlation[ops]
+    sync_rows = host_syncs(trace, device, operations)
+    sync_rows = sync_rows[trace.syncs.process[sync_rows] == process]
+    if (correlation > 0).mean() > 0.5:
+        # Only synchronizes that the same counter numbers have a place in the order of launches.
+        sync_rows = sync_rows[trace.syncs.correlation[sync_rows] > 0]
+        key = _filled(correlation)
+        sync_key = trace.syncs.correlation[sync_rows]
+    else:
+        key, sync_key = operations.start[ops], trace.syncs.start[sync_rows]
+    token = np.concatenate(
+        (_tokens(operations.rows(ops)), SYNC_TOKEN + trace.syncs.kind[sync_rows].astype(np.int64))
+    )
+    start = np.concatenate((operations.start[ops], trace.syncs.start[sync_rows]))
+    node = np.concatenate((operations.graph_node[ops], np.zeros(len(sync_rows), np.int64)))
+    order = np.lexsort((start, node, np.concatenate((key, sync_key))))
+    operation = np.concatenate((ops, np.full(len(sync_rows), -1, np.int64)))[order]
+    sync = np.concatenate((np.full(len(ops), -1, np.int64), sync_rows))[order]
+    launch = np.concatenate((correlation, trace.syncs.correlation[sync_rows]))[order]
+    return Sequence(token[order], operation, sync, launch, _pauses(trace, operations, operation, sync))
+
+
+def normalised(sequence: Sequence, names: tuple[str, ...]) -> Sequence:
+    """The same with one token for all kernels whose normalised names are equal."""
+    numbers: dict[str, int] = {}
+    of_name = np.array(
+        [numbers.setdefault(normalise(name), len(numbers)) for name in names] + [len(names)], np.int64
+    )
+    kernel = sequence.token >= KERNEL_TOKEN
+    token = sequence.token.copy()
+    token[kernel] = KERNEL_TOKEN + 1 + of_name[token[kernel] - KERNEL_TOKEN - 1]
+    return replace(sequence, token=token)
+
+
+def _filled(correlation: I64) -> I64:
+    """Each row's correlation, or the last one before it."""
+    last = np.maximum.accumulate(np.where(correlation > 0, np.arange(len(correlation)), 0))
+    return correlation[last]
+
+
+def _tokens(operations: Operations) -> I64:
+    # An unknown name (-1) has a token of its own.
+    return np.where(
+        operations.is_kernel,
+        KERNEL_TOKEN + 1 + operations.name.astype(np.int64),
+        COPY_TOKEN + operations.kind.astype(np.int64),
+    )
+
+
+def _pauses(trace: Trace, operations: Operations, operation: I64, sync: I64) -> I64:
+    """Idle time before each row: of the host between its calls, or of the device where no calls are known."""
+    if not len(operation):
+        return np.zeros(0, np.int64)
+    is_sync = sync >= 0
+    begin = np.where(is_sync, 0, operations.launch[operation])
+    end = np.where(is_sync, 0, operations.launched[operation])
+    if (begin[~is_sync] >= 0).mean() > 0.9:
+        begin[is_sync], end[is_sync] = trace.syncs.start[sync[is_sync]], trace.syncs.end[sync[is_sync]]
+    else:
+        begin, end = operations.start[operation].copy(), operations.end[operation].copy()
+        begin[is_sync] = end[is_sync] = -1
+    reach = np.concatenate(([begin[0]], np.maximum.accumulate(end)[:-1]))
+    pauses: I64 = np.maximum(begin - reach, 0)
+    return pauses
+
+
+def touches_host(token: I64) -> npt.NDArray[np.bool_]:
+    """Which tokens are where host and device meet: synchronizes, uploads and readbacks."""
+    return np.isin(token, (UPLOAD_TOKEN, _READBACK_TOKEN)) | (token < COPY_TOKEN)

@@ -1,0 +1,105 @@
+"""What each iteration consists of: counts that are the same on every machine and in every run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ai_prof.timeline.names import normalise
+
+if TYPE_CHECKING:
+    from ai_prof.timeline.iterations import Iterations
+    from ai_prof.timeline.operations import Operations
+    from ai_prof.trace.model import I32, I64, Trace
+
+COUNTS = ("kernels", "copies", "copy_bytes", "syncs", "graph_launches")
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """Of n iterations after warm-up that have an end: `counts[name]` is (n,) for each of COUNTS.
+
+    `kernels` is (n, len(names)): how often each normalised kernel name ran in each iteration;
+    `kernel_ns` is (n,): kernel durations added up.
+    """
+
+    counts: dict[str, I64]
+    names: tuple[str, ...]
+    kernels: I64
+    kernel_ns: I64
+
+    def constant(self) -> dict[str, int | None]:
+        """Each count that every iteration shares; None where they differ or there are none."""
+        return {
+            name: int(values[0]) if len(values) and (values == values[0]).all() else None
+            for name, values in self.counts.items()
+        }
+
+    def typical(self) -> dict[str, int]:
+        """The most frequent value of each count; 0 without iterations."""
+        result = {}
+        for name, values in self.counts.items():
+            distinct, times = np.unique(values, return_counts=True)
+            result[name] = int(distinct[times.argmax()]) if len(values) else 0
+        return result
+
+    def constant_kernels(self) -> dict[str, int] | None:
+        """The multiset of kernel names of one iteration, if every iteration has the same."""
+        if not len(self.kernels) or (self.kernels != self.kernels[0]).any():
+            return None
+        counts = self.kernels[0].tolist()
+        return {name: n for name, n in zip(self.names, counts, strict=True) if n}
+
+
+def structure(trace: Trace, operations: Operations, iterations: Iterations) -> Structure:
+    """The structure of each iteration of the device's main process, by launch order."""
+    sequence = iterations.sequence
+    edges = iterations.first_row[iterations.warm_up :]
+    count = max(len(edges) - 1, 0)
+    iteration = np.searchsorted(edges, np.arange(len(sequence)), side="right") - 1
+    inside = (iteration >= 0) & (iteration < count)
+    operation = sequence.operation[inside]
+    iteration = iteration[inside]
+
+    def per_iteration(chosen: np.ndarray[tuple[int], np.dtype[np.bool_]], weights: I64 | None = None) -> I64:
+        total = np.zeros(count, np.int64)
+        np.add.at(total, iteration[chosen], 1 if weights is None else weights[chosen])
+        return total
+
+    is_operation = operation >= 0
+    kernel = is_operation & operations.is_kernel[operation]
+    memcpy = is_operation & operations.is_memcpy[operation]
+    launches = np.unique(
+        np.stack((iteration, operations.correlation[operation]), 1)[
+            is_operation & (operations.graph[operation] > 0)
+        ],
+        axis=0,
+    )
+    counts = {
+        "kernels": per_iteration(kernel),
+        "copies": per_iteration(memcpy),
+        "copy_bytes": per_iteration(memcpy, operations.bytes[operation]),
+        "syncs": per_iteration(~is_operation),
+        "graph_launches": np.bincount(launches[:, 0], minlength=count).astype(np.int64),
+    }
+    names, kernels = _multisets(trace, operations.name[operation[kernel]], iteration[kernel], count)
+    kernel_ns = per_iteration(kernel, (operations.end - operations.start)[operation])
+    return Structure(counts, names, kernels, kernel_ns)
+
+
+def _multisets(trace: Trace, name: I32, iteration: I64, count: int) -> tuple[tuple[str, ...], I64]:
+    """How often each normalised name came in each iteration."""
+    ids, inverse = np.unique(name, return_inverse=True)
+    numbers: dict[str, int] = {}
+    of_id = np.array(
+        [
+            numbers.setdefault(normalise(trace.names[i]) if i >= 0 else "?", len(numbers))
+            for i in ids.tolist()
+        ],
+        np.int64,
+    )
+    kernels = np.zeros((count, len(numbers)), np.int64)
+    np.add.at(kernels, (iteration, of_id[inverse.reshape(-1)] if len(ids) else iteration), 1)
+    return tuple(numbers), kernels

@@ -1,0 +1,71 @@
+"""`ai-prof gate`: run the workloads, compare with their baselines, report, and fail on a regression."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from rich.console import Console
+
+from ai_prof.cli.gate_options import add_gate_options, make_request
+from ai_prof.errors import UsageError
+from ai_prof.report import annotations as github
+from ai_prof.report import terminal
+from ai_prof.report.write import write_reports
+from ai_prof.runs.gated import gate
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_gate_options(parser)
+    parser.add_argument(
+        "--record",
+        action="store_true",
+        help="make a missing baseline first, in .ai-prof/ (never in baselines/)",
+    )
+    parser.add_argument(
+        "--regress", metavar="FAULT[=STRENGTH]", help="switch a known slowdown on, to see the gate fail"
+    )
+    parser.add_argument("--report", type=Path, metavar="DIR", help="default: reports")
+    parser.add_argument(
+        "--budget-minutes", type=float, metavar="M", help="for settling what was flagged (default: 20)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the whole verdict as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Gate, write the reports, print the verdict; its exit code."""
+    request, settings = make_request(args, record=args.record, regress=args.regress)
+    minutes = settings.budget_minutes if args.budget_minutes is None else args.budget_minutes
+    reports = args.report or request.root / settings.report
+    check_writable(reports)
+    verdict = gate(replace(request, budget_minutes=minutes))
+    page = write_reports(verdict, reports / verdict.run_id)
+    if args.json:
+        print(msgspec.json.format(msgspec.json.encode(verdict), indent=1).decode())
+    else:
+        terminal.render(verdict, Console())
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        print(github.render(verdict), end="")
+    sys.stderr.write(f"ai-prof: report in {page}\n")
+    return verdict.exit_code
+
+
+def check_writable(folder: Path) -> None:
+    """Raise UsageError before minutes are spent on runs whose report could not be kept."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".ai-prof-probe"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise UsageError(
+            f"cannot write reports to {folder}: {error.strerror}; name another folder with --report"
+        ) from error

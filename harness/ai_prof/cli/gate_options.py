@@ -1,0 +1,46 @@
+"""The options that `gate` and `baseline refresh` share, and the request that they make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ai_prof.cli.settings import Settings, load
+from ai_prof.errors import UsageError
+from ai_prof.runs.gated import Request
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_gate_options(parser: argparse.ArgumentParser) -> None:
+    """Declare what to run and where its baselines lie."""
+    parser.add_argument("workload", nargs="*", metavar="WORKLOAD", help="default: all for the device")
+    parser.add_argument(
+        "--device", choices=("auto", "cuda", "opencl"), default="auto", help="auto: cuda where there is a GPU"
+    )
+    parser.add_argument("--runs", type=int, metavar="N", help="processes per workload (default: 3)")
+    parser.add_argument("--baselines", type=Path, metavar="DIR", help="default: baselines")
+    parser.add_argument("--python", metavar="PATH", help="interpreter that runs the workloads")
+
+
+def make_request(args: argparse.Namespace, **more: Any) -> tuple[Request, Settings]:
+    """The request of these arguments, with the project's settings for what they leave open."""
+    root = Path.cwd()
+    settings = load(root)
+    runs = settings.runs if args.runs is None else args.runs
+    if runs < 3:
+        raise UsageError(f"--runs {runs} is too few: a median needs 3 or more")
+    request = Request(
+        root=root,
+        workloads=root / settings.workloads,
+        baselines=args.baselines or root / settings.baselines,
+        names=tuple(args.workload),
+        device=args.device,
+        runs=runs,
+        python=args.python or settings.python,
+        alpha=settings.alpha,
+        fail_on=settings.fail_on,
+        **more,
+    )
+    return request, settings

@@ -5,9 +5,11 @@ from html.parser import HTMLParser
 
 import pytest
 import verdicts
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ai_prof.gate.model import Reason
-from ai_prof.report import gaps, html, plot, view
+from ai_prof.gate.model import Evidence, Reason
+from ai_prof.report import conditions, gaps, html, plot, svg, view, words
 
 SAMPLES = {
     "passing": verdicts.passing,
@@ -84,7 +86,7 @@ def test_tables_have_captions_and_scoped_headers(source):
 
 def test_the_verdict_comes_first_with_what_by_how_much_and_how_sure():
     text = " ".join(Page(html.render(verdicts.mixed())).text.split())
-    assert text.index("2 of 8 workloads regressed") < text.index("torch_decode")
+    assert text.index("2 of 7 workloads regressed") < text.index("torch_decode")
     assert "Iteration latency +38.1 % 12.40 ms → 17.12 ms confirmed, p = 0.0011" in text
     assert "Synchronizes per iteration +1 1 → 2 exact count · provisional" in text
     assert "at most 1 %" in text
@@ -154,6 +156,13 @@ def test_iterations_are_at_most_two_thousand_marks():
     assert plot.iterations(sample).count("h0") <= 2000
 
 
+@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
+def test_ticks_are_few_round_and_inside(low, span):
+    ticks = svg.Scale(low, low + span, 0, 100).ticks()
+    assert 3 <= len(ticks) <= 8
+    assert all(low - 1e-6 * span <= tick <= low + 1.000001 * span for tick in ticks)
+
+
 def test_a_metric_that_no_run_has_is_not_drawn():
     assert plot.strip(verdicts.cell("absent_ms"), verdicts.workload()) is None
 
@@ -165,9 +174,33 @@ def test_parts_of_the_bars_sum_to_the_iteration():
         assert sum(split.parts.values()) == pytest.approx(split.iteration_ms)
 
 
+def test_a_pass_in_name_only_is_called_not_judged():
+    young = verdicts.workload(cells=[verdicts.cell(judged=False, mde=0.4, notes=["not judged"])])
+    page = html.render(verdicts.build(young))
+    assert ">not judged</td>" in page
+    assert ">unchanged</td>" not in page
+
+
+def test_every_reason_and_kind_of_evidence_has_a_word():
+    assert set(words.REASONS) == set(Reason)
+    assert set(words.EVIDENCE) == set(Evidence)
+
+
+def test_badges_name_what_disturbed_the_runs():
+    calm = [badge.text for badge in conditions.badges([{"slowdowns": [], "sm_clock_mhz": 1980}])]
+    assert calm == ["no throttling", "SM clock 1,980 MHz"]
+    spoiled = {"slowdowns": ["power brake"], "foreign_gpu_processes": [42], "foreign_cores": 1.2}
+    assert [badge.text for badge in conditions.badges([spoiled, {"repeated_for": "power brake"}])] == [
+        "power brake",
+        "other processes on the GPU",
+        "other programs kept up to 1.200 cores busy",
+        "1 run repeated",
+    ]
+
+
 def test_the_headline_follows_the_worst_workload():
     assert view.headline(verdicts.passing()) == ("Pass: no regression in 3 workloads", "pass")
-    assert view.headline(verdicts.no_baseline())[0] == "Nothing to compare"
-    assert view.headline(verdicts.disturbed())[0] == "Not judged: 1 of 1 workload could not be measured"
+    assert view.headline(verdicts.no_baseline())[0] == "Nothing was compared"
+    assert view.headline(verdicts.disturbed())[0] == "1 of 1 workload could not be measured"
     unsettled = verdicts.build(verdicts.workload(reason=Reason.INCONCLUSIVE), exit_code=5)
-    assert view.headline(unsettled)[0] == "Not settled: 1 of 1 workload flagged"
+    assert view.headline(unsettled)[0] == "1 of 1 workload flagged but not settled"

@@ -33,7 +33,7 @@ def test_markdown_is_sorted_by_evidence_and_effect_with_unchanged_rows_folded():
     rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
     assert [row[0].strip("| ") for row in rows[:4]] == ["cl\\_tiny"] * 3 + ["torch\\_decode"]
     assert "unchanged" not in "".join(map("".join, rows))
-    assert folded.startswith("<summary>19 rows unchanged")
+    assert folded.startswith("<summary>19 rows without a finding")
 
 
 def test_markdown_cells_hold_no_markup_from_names():
@@ -92,7 +92,7 @@ def test_terminal_prints_one_plain_line_a_workload_and_the_verdict():
     lines = stream.getvalue().splitlines()
     assert len(lines) == len(verdict.workloads) + len(verdict.notes) + 1
     assert lines[1].startswith("torch_decode  regressed  Iteration latency +38.1 %")
-    assert lines[-1] == "2 of 8 workloads regressed (exit 1)"
+    assert lines[-1] == "2 of 7 workloads regressed (exit 1)"
     assert "\x1b" not in stream.getvalue()
 
 

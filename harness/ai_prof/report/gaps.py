@@ -74,7 +74,7 @@ def bars(sides: list[Split], workload: str) -> Markup:
     )
     x = svg.Scale(0, max(split.iteration_ms for split in sides), _LEFT, _RIGHT)
     bottom = _PITCH * len(sides)
-    for tick in x.ticks(4):
+    for tick in x.ticks():
         svg.draw(root, "path", css="grid", d=f"M{x(tick)} 0V{bottom + 2}")
         svg.write(root, f"{tick:,.6g}", x(tick), bottom + 17, anchor="middle", css="soft")
     svg.write(root, "ms an iteration", WIDTH, bottom + 17, anchor="end", css="soft")

@@ -76,6 +76,7 @@ def _page(verdict: BuildVerdict, detail: Detail) -> str:
         verdict=verdict,
         title=title,
         tone=tone,
+        subline=view.subline(verdict),
         tally=view.tally(verdict),
         findings=[(s, view.leading(s.workload)) for s in changed[:FINDINGS]],
         hidden_findings=max(0, len(changed) - FINDINGS),
@@ -84,7 +85,7 @@ def _page(verdict: BuildVerdict, detail: Detail) -> str:
         badges=provenance.badges(verdict),
         baselines=provenance.baselines(verdict),
         facts=provenance.facts(verdict),
-        machine=provenance.flatten(verdict.machine),
+        machine=provenance.machine(verdict),
         environment=provenance.environment(verdict),
     )
 

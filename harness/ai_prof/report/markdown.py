@@ -28,8 +28,8 @@ def render(verdict: BuildVerdict, limit: int = MAX_BYTES) -> str:
     page = _Page(limit)
     title, _ = view.headline(verdict)
     page.add(f"## ai-prof: {text(title)}\n\n")
-    if verdict.summary:
-        page.add(f"{text(verdict.summary)}\n\n")
+    if subline := view.subline(verdict):
+        page.add(f"{text(subline)}\n\n")
     counts = (f"{count} {words.REASONS[reason].label}" for reason, count in view.tally(verdict))
     page.add(", ".join(counts) + "\n\n")
     page.add(_qualifiers(verdict))
@@ -121,7 +121,7 @@ def _table(page: _Page, changed: list[view.Row], unchanged: list[view.Row]) -> N
     if changed:
         page.rows([_HEADER + _row(changed[0]), *map(_row, changed[1:])])
     if unchanged:
-        page.fold(f"{fmt.plural(len(unchanged), 'row')} unchanged")
+        page.fold(f"{fmt.plural(len(unchanged), 'row')} without a finding")
         page.rows([_HEADER + _row(unchanged[0]), *map(_row, unchanged[1:])])
 
 

@@ -169,6 +169,8 @@ def _range(cell: Cell, values: list[float]) -> tuple[float, float]:
     """Return the y range: every run, the floor, and the interval as far as it is no wider than the runs."""
     if cell.baseline is not None and cell.floor is not None:
         values = [*values, _shifted(cell, cell.floor), _shifted(cell, -cell.floor)]
+    if cell.baseline is not None and cell.effect is not None:
+        values = [*values, _shifted(cell, cell.effect)]
     low, high = min(values), max(values)
     span = (high - low) or abs(high) * 0.02 or 1.0
     if cell.baseline is not None and cell.interval is not None:

@@ -26,14 +26,17 @@ class Scale:
         share = (min(max(x, self.low), self.high) - self.low) / span if span > 0 else 0.5
         return round(self.start + share * (self.end - self.start), 1)
 
-    def ticks(self, count: int = 4) -> list[float]:
-        """Return round values (1, 2 or 5 times a power of ten apart) inside the scale, about `count`."""
+    def ticks(self, least: int = 3) -> list[float]:
+        """Return multiples of the largest 1, 2 or 5 times a power of ten that gives `least` inside."""
         span = self.high - self.low
         if span <= 0:
             return [self.low]
-        raw = span / count
-        power = 10.0 ** math.floor(math.log10(raw))
-        step = next(step for step in (power, 2 * power, 5 * power, 10 * power) if step >= raw)
+        power = 10.0 ** math.floor(math.log10(span))
+        steps = (share * power for share in (5, 2, 1, 0.5, 0.2, 0.1))
+        ticks = (self._multiples(step) for step in steps)
+        return next(found for found in ticks if len(found) >= least)
+
+    def _multiples(self, step: float) -> list[float]:
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [step * i for i in range(first, last + 1)]
 

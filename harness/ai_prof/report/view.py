@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ai_prof.errors import EXIT_USAGE
 from ai_prof.gate.model import BuildVerdict, Cell, Evidence, Reason, StructureChange, WorkloadVerdict
 from ai_prof.report import format as fmt
 from ai_prof.report import words
@@ -17,7 +18,7 @@ _REASON_RANK = {reason: rank for rank, reason in enumerate(words.REASONS)}
 _EVIDENCE_RANK = {evidence: rank for rank, evidence in enumerate(words.EVIDENCE)}
 _UNCHANGED = frozenset({Reason.PASS})
 _BROKEN = frozenset({Reason.FAILED, Reason.INVALID_ENVIRONMENT, Reason.CAPTURE_INCOMPLETE})
-_NOT_COMPARED = frozenset({Reason.NO_BASELINE, Reason.INCOMPARABLE, Reason.SKIPPED})
+_NOT_COMPARED = frozenset({Reason.NO_BASELINE, Reason.NO_GPU_WORK, Reason.INCOMPARABLE, Reason.SKIPPED})
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Row:
     why: str
     notes: tuple[str, ...]
     provisional: bool
+    judged: bool
     size: float
 
     @property
@@ -60,12 +62,15 @@ class Row:
     @property
     def word(self) -> words.Word:
         """How the row's reason is shown."""
+        if self.reason is Reason.PASS and not self.judged:
+            return words.NOT_JUDGED
         return words.REASONS[self.reason]
 
     @property
     def verdict(self) -> str:
         """The verdict in words."""
-        return self.word.label + (", provisional" if self.provisional else "")
+        provisional = self.provisional and self.reason is Reason.REGRESSED
+        return self.word.label + (", provisional" if provisional else "")
 
     @property
     def sureness(self) -> str:
@@ -116,6 +121,7 @@ def metric_row(workload: str, cell: Cell) -> Row:
         why=cell.why,
         notes=tuple(cell.notes),
         provisional=cell.provisional,
+        judged=cell.judged,
         size=abs(cell.effect or 0.0),
     )
 
@@ -139,7 +145,8 @@ def structure_row(workload: str, change: StructureChange, *, provisional: bool) 
         reason=change.reason,
         why=change.why,
         notes=(),
-        provisional=provisional and change.reason is Reason.REGRESSED,
+        provisional=provisional,
+        judged=True,
         size=abs(after - before) / max(before, 1),
     )
 
@@ -203,23 +210,28 @@ def explanation(workload: WorkloadVerdict) -> str:
 
 def headline(verdict: BuildVerdict) -> tuple[str, str]:
     """Return the verdict in one line and its tone."""
-    reasons = [workload.reason for workload in verdict.workloads]
+    reasons = [w.reason for w in verdict.workloads if w.reason is not Reason.SKIPPED]
     total = fmt.plural(len(reasons), "workload")
     regressed = reasons.count(Reason.REGRESSED)
     broken = sum(reason in _BROKEN for reason in reasons)
     unsettled = reasons.count(Reason.INCONCLUSIVE)
-    if verdict.exit_code == 2:
+    if verdict.exit_code == EXIT_USAGE:
         return "Not run: wrong input", "broken"
     if regressed:
         return f"{regressed} of {total} regressed", "bad"
     if broken:
-        return f"Not judged: {broken} of {total} could not be measured", "broken"
+        return f"{broken} of {total} could not be measured", "broken"
     if unsettled:
-        return f"Not settled: {unsettled} of {total} flagged", "warn"
-    if all(reason in _NOT_COMPARED for reason in reasons):
-        return "Nothing to compare", "quiet"
+        return f"{unsettled} of {total} flagged but not settled", "warn"
     compared = sum(reason not in _NOT_COMPARED for reason in reasons)
+    if compared == 0:
+        return "Nothing was compared", "quiet"
     return f"Pass: no regression in {fmt.plural(compared, 'workload')}", "pass"
+
+
+def subline(verdict: BuildVerdict) -> str:
+    """Return what the gate's own summary adds to the headline."""
+    return verdict.summary.removeprefix(headline(verdict)[0]).lstrip(": ")
 
 
 def tally(verdict: BuildVerdict) -> list[tuple[Reason, int]]:

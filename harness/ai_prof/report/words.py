@@ -24,7 +24,7 @@ REASONS: dict[Reason, Word] = {
     Reason.INCONCLUSIVE: Word(
         "inconclusive", "warn", "?", "flagged, but not settled within the budget of runs"
     ),
-    Reason.FAILED: Word("failed", "broken", "!", "the workload crashed, hung or did no GPU work"),
+    Reason.FAILED: Word("failed", "broken", "!", "the workload crashed or hung"),
     Reason.INVALID_ENVIRONMENT: Word(
         "invalid environment",
         "broken",
@@ -40,11 +40,17 @@ REASONS: dict[Reason, Word] = {
     Reason.IMPROVED: Word("improved", "good", "↓", "better, by more than the floor"),
     Reason.ACCEPTED: Word("accepted", "quiet", "✓", "a change that a person accepted, with a reason on file"),
     Reason.NO_BASELINE: Word("no baseline", "quiet", "○", "nothing stored to compare with"),
+    Reason.NO_GPU_WORK: Word("no GPU work", "quiet", "○", "it ran, and the capture holds no device work"),
     Reason.INCOMPARABLE: Word("incomparable", "quiet", "○", "a baseline exists, but was taken differently"),
     Reason.SKIPPED: Word("skipped", "quiet", "○", "what the workload requires is not here"),
     Reason.PASS: Word("unchanged", "pass", "✓", "no change that the evidence supports"),
 }
 """In the order that reports show them."""
+
+NOT_JUDGED = Word(
+    "not judged", "quiet", "○", "a young baseline could not have shown this change: a pass in name only"
+)
+"""How an unchanged metric is shown whose comparison was too blind to count."""
 
 EVIDENCE: dict[Evidence, tuple[str, str]] = {
     Evidence.STRUCTURE: (

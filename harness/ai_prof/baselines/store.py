@@ -80,7 +80,9 @@ def _decode(data: bytes, path: Path) -> Baseline:
     remedy = f"restore it with `git checkout -- {path}` or record it again with `ai-prof baseline refresh`"
     try:
         head = msgspec.json.decode(data, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except msgspec.ValidationError as error:
+        raise BaselineError(f"{path}: is not a baseline ({error}): {remedy}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         cut = "is cut short" if "truncated" in str(error) or not data.strip() else "is not valid JSON"
         raise BaselineError(f"{path}: {cut} ({error}): {remedy}") from error
     family, _, version = str(head.get("schema", "")).rpartition("/")

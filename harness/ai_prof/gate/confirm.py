@@ -50,17 +50,19 @@ class Launch(msgspec.Struct, frozen=True):
 
 
 def plan(flagged: int, alpha: float = 0.01) -> Plan:
-    """The fewest launches k a side with 1 / C(2k, k) <= alpha / flagged.
+    """The fewest launches k a side with 2 / C(2k, k) <= alpha / flagged.
 
-    Raises UsageError where even the most launches can't reach it: such a plan could never fail a build.
+    The smallest p is 1 / C(2k, k). A second labelling, the mirrored one, ties with it wherever another
+    metric moved as clearly the other way (kernels slower, gaps shorter), hence the 2. Raises UsageError where
+    even the most launches can't reach it: such a plan could never fail a build.
     """
     if flagged < 1 or not 0 < alpha < 1:
         raise UsageError(f"cannot plan for {flagged} flagged workloads at alpha {alpha}: alpha is in 0..1")
     for launches in range(MIN_LAUNCHES, MAX_LAUNCHES + 1):
         p_min = 1 / math.comb(2 * launches, launches)
-        if p_min <= alpha / flagged:
+        if 2 * p_min <= alpha / flagged:
             return Plan(flagged=flagged, alpha=alpha, launches=launches, p_min=p_min)
-    most = math.floor(alpha * math.comb(2 * MAX_LAUNCHES, MAX_LAUNCHES))
+    most = math.floor(alpha * math.comb(2 * MAX_LAUNCHES, MAX_LAUNCHES) / 2)
     raise UsageError(
         f"{flagged} flagged workloads can't be settled at alpha {alpha:g}: {MAX_LAUNCHES} launches a side "
         f"settle at most {most}; raise alpha or gate fewer workloads at once"
@@ -83,6 +85,7 @@ def schedule(launches: int) -> list[Launch]:
 def compare(base: Sequence[Run], head: Sequence[Run], rules: Rules, plan: Plan) -> list[Comparison]:
     """Compare every total that all launches have; `p_joint` is max-T's p over the workload's metrics.
 
+    As in the screen, the metrics that may not fail alone stand outside that family and keep their own p.
     The statistic is the studentised difference of means: relabelling seldom changes a median, so that one's
     permutation distribution is too coarse at these sizes. A change is `real` only if the medians moved
     beyond the floor as well, so that a mean between two modes decides nothing.
@@ -98,9 +101,13 @@ def compare(base: Sequence[Run], head: Sequence[Run], rules: Rules, plan: Plan) 
         return []
     values = np.array([np.concatenate((pair.baseline, pair.candidate)) for pair in pairs])
     directions = np.array([pair.metric.direction for pair in pairs])
-    worse, joint = max_t(values, len(base), directions)
+    alone = np.array([pair.metric.alone for pair in pairs])
+    worse, _ = max_t(values, len(base), directions)
     better, _ = max_t(values, len(base), -directions)
-    level = plan.alpha / plan.flagged / max(1, sum(pair.metric.alone for pair in pairs))
+    joint = worse.copy()
+    if alone.any():
+        joint[alone] = max_t(values[alone], len(base), directions[alone])[1]
+    level = plan.alpha / plan.flagged / max(1, int(alone.sum()))
     compared = [
         _shift(pair, (float(p), float(q)), level) for pair, p, q in zip(pairs, worse, better, strict=True)
     ]
@@ -172,14 +179,12 @@ def trend(base: Sequence[Run], head: Sequence[Run], rules: Rules) -> str | None:
     The interleaving cancels a drift out of the difference; it costs power.
     """
     metric = METRICS["iteration_ms"]
-    runs = sorted((*base, *head), key=lambda run: run.order)
     floor = rules.floor(metric)
-    values = run_values(runs, metric, floor)
-    if len(values) < len(runs) or len(runs) < 6:
+    sides = [run_values(side, metric, floor) for side in (base, head)]
+    if len(sides[0]) < max(3, len(base)) or len(sides[1]) < max(3, len(head)):
         return None
-    heads = np.array([any(run is other for other in head) for run in runs])
-    for side in (heads, ~heads):  # the difference itself is no drift
-        values[side] -= values[side].mean()
+    centred = np.concatenate([side - side.mean() for side in sides])  # the difference itself is no drift
+    values = centred[np.argsort([run.order for run in (*base, *head)], kind="stable")]
     if np.ptp(values) < 1e-12:
         return None
     line = stats.linregress(np.arange(len(values)), values)

@@ -11,6 +11,7 @@ from ai_prof.gate.comparison import Comparison, holm
 from ai_prof.gate.conclude import FAIL_ON, build
 from ai_prof.gate.metrics import TOTALS, Rules
 from ai_prof.gate.model import Cell, Evidence, Reason, Run, WorkloadVerdict
+from ai_prof.gate.values import run_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,7 +78,12 @@ def screen_workload(
     )
     verdict.cells = _in_order(made + _missing(sound, candidate, totals))
     verdict.structure = found.changes
-    verdict.notes = [*found.notes, *_notes(totals), *notes.multimodal(sound, candidate)]
+    verdict.notes = [
+        *found.notes,
+        *_left_out(candidate, totals),
+        *_notes(totals),
+        *notes.multimodal(sound, candidate),
+    ]
     decided = bool(found.worse) and structure.decisive(sound)
     verdict.flagged = not decided and (bool(found.worse) or any(cell.flagged for cell in made))
     verdict.evidence = Evidence.STRUCTURE if decided else Evidence.SCREEN
@@ -254,12 +260,22 @@ def _missing(baseline: Sequence[Run], candidate: Sequence[Run], totals: judge.To
     for metric in TOTALS:
         if metric.key in totals.items or totals.rules.policy_of(metric.key) == "ignore":
             continue
-        sides = [
-            any(run.metrics.get(metric.key) is not None for run in runs) for runs in (baseline, candidate)
+        has = [
+            len(run_values(side, metric, totals.rules.floor(metric))) > 0 for side in (baseline, candidate)
         ]
-        if any(sides):
-            made.append(judge.missing(metric, "baseline" if not sides[0] else "candidate"))
+        if any(has):
+            made.append(judge.missing(metric, "candidate" if has[0] else "baseline"))
     return made
+
+
+def _left_out(runs: Sequence[Run], totals: judge.Totals) -> list[str]:
+    """Say where some of the candidate's runs have no usable value of a total that the others have."""
+    said = []
+    for item in totals.items.values():
+        lacking = len(runs) - len(run_values(runs, item.metric, item.floor))
+        if lacking:
+            said.append(f"{item.metric.label} has no usable value in {lacking} of {len(runs)} runs: left out")
+    return said
 
 
 def _in_order(made: Sequence[Cell]) -> list[Cell]:

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+from gate_runs import Machine, make_run
+from test_baselines_store import KEY, baseline
+
+from ai_prof.baselines.refresh import RefreshFacts, moved, refusals, renewed
+from ai_prof.gate.model import Reason, WorkloadVerdict
+
+
+def verdict(reason, why="because"):
+    return WorkloadVerdict(workload="train", reason=reason, why=why)
+
+
+def facts(**changes):
+    values = {
+        "workload": "train",
+        "machine_key": KEY,
+        "backend": "cuda",
+        "runs": Machine(3).session("new"),
+        "dirty": False,
+        "old": baseline(sessions=3),
+        "verdict": verdict(Reason.PASS),
+    }
+    return RefreshFacts(**{**values, **changes})
+
+
+def test_a_sound_refresh_is_not_refused():
+    assert refusals(facts()) == []
+    assert refusals(facts(old=None, verdict=None)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"dirty": True}, "uncommitted changes"),
+        ({"foreign": ["python (pid 7)"]}, "busy with python"),
+        ({"throttling": ["thermal slowdown"]}, "throttled"),
+        ({"machine_key": "other"}, "its own kind of machine"),
+        ({"runs": Machine(3).session("new", 1)}, "too few"),
+        (
+            {"runs": [make_run(order=i, kernel_time=3 + i / 5) for i in range(3)]},
+            "kernel time spread by 13.3 %",
+        ),
+        ({"runs": [make_run(problem=Reason.INVALID_ENVIRONMENT, detail="hot")] * 3}, "not fit to keep"),
+        ({"verdict": verdict(Reason.REGRESSED, "latency grew 9 %")}, "bury a regression (latency grew 9 %)"),
+        ({"verdict": verdict(Reason.INCONCLUSIVE)}, "settle that first"),
+        ({"verdict": None}, "run `ai-prof gate` first"),
+        ({"verdict": verdict(Reason.STRUCTURE_CHANGED)}, "strength from 3 sessions to 1"),
+    ],
+)
+def test_each_reason_refuses_and_says_what_to_do(changes, said):
+    reasons = refusals(facts(**changes))
+    assert any(said in reason for reason in reasons)
+    assert all("\n" not in reason for reason in reasons)
+
+
+@pytest.mark.parametrize("reason", [Reason.IMPROVED, Reason.ACCEPTED])
+def test_a_wanted_move_starts_over(reason):
+    wanted = facts(verdict=verdict(reason))
+    assert refusals(wanted) == []
+    assert renewed(wanted.old, wanted.runs, wanted.verdict) == wanted.runs
+
+
+def test_where_nothing_moved_the_baseline_grows_stronger():
+    same = facts()
+    assert renewed(same.old, same.runs, same.verdict) == [*same.old.runs, *same.runs]
+    assert renewed(None, same.runs, None) == same.runs
+
+
+def test_every_moved_value_is_shown():
+    old = [make_run(session=f"s{i}") for i in range(3)]
+    new = [make_run(kernel_time=3.3, overlap=None, structure={"syncs": 2})]
+    rows = {row.metric: row for row in moved(old, new)}
+    assert rows["kernel_time_ms"].change == pytest.approx(0.1)
+    assert (rows["iteration_ms"].old, rows["iteration_ms"].change) == (pytest.approx(4.0), pytest.approx(0))
+    assert (rows["syncs"].old, rows["syncs"].new, rows["syncs"].change) == (1, 2, 1)
+    assert (rows["copy_compute_overlap"].new, rows["copy_compute_overlap"].change) == (None, None)
+    assert rows["gap"].change == pytest.approx(-0.075)
+    assert msgspec.json.encode(list(rows.values()))

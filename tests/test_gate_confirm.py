@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from gate_runs import Machine, make_run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from ai_prof.errors import UsageError
+from ai_prof.gate import confirm
+from ai_prof.gate.comparison import holm
+from ai_prof.gate.metrics import Rules
+
+ONE_UP = np.array([1])
+
+
+def separated(base: int, head: int) -> np.ndarray:
+    return np.array([[*np.linspace(0, 1, base), *np.linspace(100, 101, head)]])
+
+
+@pytest.mark.parametrize(
+    ("baseline", "floor"),
+    [
+        (3, 0.05),
+        (5, 0.0179),
+        (8, 0.0061),
+        (10, 0.0035),
+        (15, 0.0012),
+        (20, 5.6e-4),
+        (27, 2.5e-4),
+        (30, 1.8e-4),
+    ],
+)
+def test_three_candidates_reach_no_smaller_p_than_published(baseline, floor):
+    own, joint = confirm.max_t(separated(baseline, 3), baseline, ONE_UP)
+    assert own[0] == pytest.approx(1 / math.comb(baseline + 3, 3))
+    assert own[0] == pytest.approx(floor, rel=0.03)
+    assert joint[0] == own[0]
+
+
+@pytest.mark.parametrize(
+    ("k", "floor"), [(3, 0.05), (4, 0.0143), (5, 0.0040), (6, 0.00108), (7, 2.9e-4), (8, 7.8e-5)]
+)
+def test_balanced_sides_reach_the_published_p(k, floor):
+    own, _ = confirm.max_t(separated(k, k), k, ONE_UP)
+    assert own[0] == pytest.approx(floor, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("flagged", "launches"), [(1, 6), (4, 6), (5, 7), (17, 7), (18, 8), (64, 8), (65, 9)]
+)
+def test_plan_takes_the_fewest_launches_that_reach_alpha(flagged, launches):
+    plan = confirm.plan(flagged, 0.01)
+    assert plan.launches == launches
+    assert 2 * plan.p_min <= 0.01 / flagged
+
+
+def test_plan_that_cannot_fail_a_build_is_refused():
+    with pytest.raises(UsageError, match="settle at most 923"):
+        confirm.plan(924, 0.01)
+    with pytest.raises(UsageError):
+        confirm.plan(1, 0.0)
+    with pytest.raises(UsageError):
+        confirm.plan(0)
+
+
+@pytest.mark.parametrize("k", range(6, 11))
+def test_schedule_is_balanced_and_warms_each_side_once(k):
+    order = confirm.schedule(k)
+    assert [(launch.side, launch.warm) for launch in order[:2]] == [("base", True), ("head", True)]
+    kept = order[2:]
+    assert not any(launch.warm for launch in kept)
+    sides = np.array([1 if launch.side == "head" else -1 for launch in kept])
+    assert len(kept) == 2 * k
+    assert sides.sum() == 0
+    # A steady drift adds nothing to the difference of whole blocks, and next to nothing beyond.
+    drift = sides @ np.arange(2 * k)
+    assert drift == 0 if k % 2 == 0 else abs(drift) <= 1
+
+
+def brute_force(values, base, directions):
+    """The definition: every labelling, one t test each."""
+    n = values.shape[1]
+    table = []
+    for heads in itertools.combinations(range(n), n - base):
+        head = np.isin(np.arange(n), heads)
+        t = np.array([stats.ttest_ind(row[head], row[~head]).statistic for row in values])
+        table.append(np.where(directions == 0, np.abs(t), directions * t))
+    table = np.array(table)
+    head = np.arange(n) >= base
+    observed = np.array([stats.ttest_ind(row[head], row[~head]).statistic for row in values])
+    observed = np.where(directions == 0, np.abs(observed), directions * observed) - 1e-9
+    own = (table >= observed).mean(axis=0)
+    joint = (table.max(axis=1)[:, None] >= observed).mean(axis=0)
+    return own, joint
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_max_t_equals_its_definition(seed):
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(4, 8)) @ np.diag(rng.uniform(0.5, 2, 8))
+    values[0, 4:] += 1.5
+    directions = np.array([1, -1, 0, 1])
+    own, joint = confirm.max_t(values, 4, directions)
+    expected = brute_force(values, 4, directions)
+    np.testing.assert_allclose(own, expected[0])
+    np.testing.assert_allclose(joint, expected[1])
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(st.floats(-5, 5), min_size=16, max_size=16),
+    st.floats(0.01, 100),
+    st.floats(-100, 100),
+)
+def test_max_t_knows_no_unit_and_joint_is_never_smaller(numbers, scale, offset):
+    values = np.round(np.array(numbers).reshape(2, 8), 3)
+    directions = np.array([1, -1])
+    own, joint = confirm.max_t(values, 4, directions)
+    again, joint_again = confirm.max_t(scale * values + offset, 4, directions)
+    np.testing.assert_allclose(own, again)
+    np.testing.assert_allclose(joint, joint_again)
+    assert (joint >= own - 1e-12).all()
+    assert (own >= 1 / math.comb(8, 4) - 1e-12).all()
+
+
+def test_constants():
+    same = np.full((1, 12), 0.1 + 0.2)
+    assert confirm.max_t(same, 6, ONE_UP)[0][0] == 1
+    differ = np.array([[0.3] * 6 + [0.4] * 6])
+    assert confirm.max_t(differ, 6, ONE_UP)[0][0] == pytest.approx(1 / 924)
+    assert confirm.max_t(differ, 6, -ONE_UP)[0][0] == 1
+
+
+def test_null_false_alarms_stay_below_alpha():
+    rng = np.random.default_rng(7)
+    builds, workloads, alpha = 1500, 3, 0.01
+    directions = np.array([1, 1, 1, -1, -1])
+    alarms = 0
+    for _ in range(builds):
+        p = []
+        for _ in range(workloads):
+            common = rng.normal(size=12)
+            values = np.sqrt(0.6) * common + np.sqrt(0.4) * rng.standard_t(4, size=(5, 12))
+            p.append(confirm.max_t(values, 6, directions)[1].min())
+        alarms += min(holm(p)) <= alpha
+    # Not above alpha by more than chance: 1500 builds, 3 standard errors.
+    assert alarms / builds <= alpha + 3 * math.sqrt(alpha * (1 - alpha) / builds)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
+def test_holm_is_the_closure_of_bonferroni(p):
+    adjusted = holm(p)
+    for i in range(len(p)):
+        subsets = (
+            s for n in range(1, len(p) + 1) for s in itertools.combinations(range(len(p)), n) if i in s
+        )
+        assert adjusted[i] == pytest.approx(max(min(1, len(s) * min(p[j] for j in s)) for s in subsets))
+
+
+def test_holm_counts_hypotheses_without_evidence():
+    assert holm([0.001, 0.004], family=5) == pytest.approx([0.005, 0.016])
+    assert holm([]) == []
+
+
+def test_compare_finds_a_shift_and_reports_it_in_percent():
+    base, head = Machine(1).pairs(6, slower=1.05)
+    items = {c.metric.key: c for c in confirm.compare(base, head, Rules(), confirm.plan(1))}
+    latency = items["iteration_ms"]
+    assert latency.effect == pytest.approx(0.05, abs=0.01)
+    assert latency.interval[0] < latency.effect < latency.interval[1]
+    assert latency.p == pytest.approx(1 / 924)
+    assert latency.real
+    assert 0 < latency.mde < 0.05
+    assert not items["gap"].real
+
+
+def test_a_metric_that_moved_the_other_way_costs_one_labelling():
+    machine = Machine(2)
+    base, _ = machine.pairs(6)
+    head = machine.pairs(6, kernel_time=3.6, latency=4.0)[1]
+    items = {c.metric.key: c for c in confirm.compare(base, head, Rules(), confirm.plan(4))}
+    assert items["gap"].shift < 0
+    assert items["kernel_time_ms"].p == pytest.approx(1 / 924)
+    assert items["kernel_time_ms"].p_joint == pytest.approx(2 / 924)
+    assert items["kernel_time_ms"].p_joint <= 0.01 / 4
+
+
+def test_a_mean_between_two_modes_decides_nothing():
+    low = [make_run(latency=2.0 + i / 1000, order=i, kernel_time=1.5) for i in range(6)]
+    two = [
+        make_run(latency=v, order=i, kernel_time=1.5)
+        for i, v in enumerate([2.0, 2.001, 2.002, 2.003, 4.8, 4.8])
+    ]
+    latency = next(
+        c for c in confirm.compare(low, two, Rules(), confirm.plan(1)) if c.metric.key == "iteration_ms"
+    )
+    assert latency.effect > 0.2
+    assert not latency.real
+
+
+def test_a_metric_that_one_launch_lacks_is_not_tested():
+    base, head = Machine(1).pairs(6)
+    head[2].metrics["copy_compute_overlap"] = None
+    base[0].metrics["gap_ms"] = math.nan
+    keys = {c.metric.key for c in confirm.compare(base, head, Rules(), confirm.plan(1))}
+    assert keys == {"iteration_ms", "kernel_time_ms", "kernel_mean_us", "gap", "kernel_busy"}
+
+
+def test_a_drift_is_said_and_a_mere_difference_is_not():
+    rng = np.random.default_rng(3)
+    values = np.exp(rng.normal(0, 0.002, 12))
+    runs = [make_run(order=i, latency=4 * v) for i, v in enumerate(values)]
+    shifted = [make_run(order=i, latency=(5 if i % 2 else 4) * v) for i, v in enumerate(values)]
+    drifting = [make_run(order=i, latency=4 * v * 1.01**i) for i, v in enumerate(values)]
+    assert confirm.trend(runs[::2], runs[1::2], Rules()) is None
+    assert confirm.trend(shifted[::2], shifted[1::2], Rules()) is None
+    assert "drifted by +1" in confirm.trend(drifting[::2], drifting[1::2], Rules())

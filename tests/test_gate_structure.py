@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import pytest
+from gate_runs import make_run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ai_prof.gate.metrics import COUNTS, Rules
+from ai_prof.gate.model import Reason
+from ai_prof.gate.structure import Speed, compare, decisive
+
+NO_RULES = Rules()
+SLOW, FAST = Speed(), Speed(faster=True, latency=True)
+BASE = [make_run(order=i) for i in range(3)]
+
+
+def found(structure, *, speed=SLOW, rules=NO_RULES, base=BASE, **fields):
+    return compare(base, [make_run(order=i, structure=structure, **fields) for i in range(3)], rules, speed)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("syncs", 2, "1 more synchronize per iteration (1 -> 2)"),
+        ("syncs", 3, "2 more synchronizes per iteration (1 -> 3)"),
+        ("kernels", 101, "1 more kernel per iteration (100 -> 101)"),
+        ("copies", 4, "2 more copies per iteration (2 -> 4)"),
+        ("copy_bytes", 8192, "4,096 more bytes copied per iteration (4,096 -> 8,192)"),
+        ("graph_launches", 1, "1 more graph launch per iteration (0 -> 1)"),
+    ],
+)
+def test_more_of_anything_fails(key, value, said):
+    result = found({key: value})
+    assert [(change.name, change.why) for change in result.worse] == [(key, said)]
+    assert result.compared == len(COUNTS)
+
+
+def test_more_is_excused_where_kernel_time_and_latency_both_improved():
+    result = found({"kernels": 110}, speed=FAST)
+    assert not result.worse
+    assert result.changes[0].reason is Reason.STRUCTURE_CHANGED
+    assert "both improved" in result.changes[0].why
+
+
+def test_a_move_to_graphs_needs_only_latency():
+    latency = Speed(latency=True)
+    assert not found({"graph_launches": 1}, speed=latency).worse
+    base = [make_run(structure={"graph_launches": 1})]
+    assert found({"graph_launches": 2}, speed=latency, base=base).worse
+    assert found({"syncs": 2}, speed=latency).worse
+
+
+def test_fewer_is_an_improvement():
+    (change,) = [c for c in found({"syncs": 0}).changes if c.name == "syncs"]
+    assert change.reason is Reason.IMPROVED
+    assert change.why == "1 fewer synchronize per iteration (1 -> 0)"
+
+
+def test_kernels_are_named():
+    result = found({}, kernels={"gemm": 97, "softmax": 2, "extra": 1})
+    assert not result.worse
+    assert [(c.name, c.baseline, c.candidate) for c in result.changes] == [
+        ("kernel:extra", 0, 1),
+        ("kernel:gemm", 98, 97),
+    ]
+    removed = found({}, kernels={"gemm": 100})
+    assert any("softmax removed (2 -> 0" in c.why for c in removed.changes)
+
+
+def test_what_is_not_constant_is_left_to_statistics_and_said():
+    varying = [make_run(structure={"syncs": n}, order=n) for n in (1, 2, 1)]
+    assert not compare(BASE, varying, Rules(), SLOW).worse
+    result = compare(varying, [make_run(structure={"syncs": 9})], Rules(), SLOW)
+    assert not result.worse
+    assert result.notes == [
+        "synchronizes per iteration vary (baseline): left to the statistics of the totals"
+    ]
+    inside = found({"kernels": None}, kernels=None)
+    assert "kernels per iteration vary (candidate)" in inside.notes[0]
+    assert inside.compared == len(COUNTS) - 1
+
+
+def test_policy():
+    assert not found({"syncs": 5}, rules=Rules(policy={"syncs": "ignore"})).changes
+    (change,) = found({"syncs": 5}, rules=Rules(policy={"syncs": "warn"})).changes
+    assert change.reason is Reason.STRUCTURE_CHANGED
+
+
+def test_decides_alone_from_nine_runs_of_three_sessions():
+    def runs(sessions, each):
+        return [make_run(session=f"s{s}", order=i) for s in range(sessions) for i in range(each)]
+
+    assert decisive(runs(3, 3))
+    assert not decisive(runs(2, 9))
+    assert not decisive(runs(8, 1))
+
+
+counts = st.fixed_dictionaries({metric.key: st.integers(1, 5) for metric in COUNTS})
+
+
+@settings(deadline=None, max_examples=100)
+@given(counts, counts)
+def test_each_difference_is_found_once_and_mirrored(one, two):
+    there = compare([make_run(structure=one)], [make_run(structure=two)], Rules(), SLOW)
+    back = compare([make_run(structure=two)], [make_run(structure=one)], Rules(), SLOW)
+    differing = {key for key in one if one[key] != two[key]}
+    assert {c.name for c in there.changes if ":" not in c.name} == differing
+    worse = {c.name for c in there.worse}
+    assert worse == {key for key in differing if two[key] > one[key]}
+    assert worse.isdisjoint(c.name for c in back.worse)

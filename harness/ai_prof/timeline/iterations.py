@@ -9,7 +9,7 @@ import numpy as np
 
 from ai_prof.timeline.markers import marked_starts
 from ai_prof.timeline.period import Period, find_period
-from ai_prof.timeline.sequence import UPLOAD_TOKEN, Sequence, launch_sequence, normalised
+from ai_prof.timeline.sequence import COPY_TOKEN, UPLOAD_TOKEN, Sequence, launch_sequence, normalised
 
 if TYPE_CHECKING:
     from ai_prof.timeline.operations import Operations
@@ -128,16 +128,17 @@ def _most_periodic(
 def _phase(sequence: Sequence, period: Period) -> int:
     """Rows from an iteration's first row to the anchor that follows it.
 
-    The iteration begins after the longest recurring pause; a pause before an upload counts fourfold,
-    since an iteration begins with its batch.
+    The iteration begins after the longest recurring pause of the host. A pause after a synchronize counts
+    double, since the host's view of an iteration ends there, and so does one before an upload, the batch.
     """
     ends = period.anchors[1:][period.equal][-_SAMPLE:]
     back = np.arange(period.size)  # row anchor - back, for each way back within one iteration
     at = ends[:, None] - back[None, :]
     pause = np.median(sequence.pause[at], axis=0)
     token = sequence.token[at[-1]]
-    starts_upload = (token == UPLOAD_TOKEN) & (sequence.token[at[-1] - 1] != UPLOAD_TOKEN)
-    score = (pause + 1) * np.where(starts_upload, 4, 1)
+    before = sequence.token[at[-1] - 1]
+    uploads = (token == UPLOAD_TOKEN) & (before != UPLOAD_TOKEN)
+    score = (pause + 1) * np.where(uploads, 2, 1) * np.where(before < COPY_TOKEN, 2, 1)
     score[sequence.operation[at[-1]] < 0] = 0
     return int(np.argmax(score))
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 MIN_PIECES = 3
 _VIABLE = 0.5  # share of the steady span that equal pieces must explain
-_WHOLE = 0.98  # from here on a period explains everything
 _LASTING = 0.3  # share of the sequence that the steady span must cover
 _NEAR = 0.1  # pieces within this share of the period's size are the same iteration, slightly changed
 _LIKE = 0.6  # extra work that mostly repeats the iteration's own kernels (an evaluation) is no new period
@@ -158,7 +157,7 @@ def _is_layer(token: I64, small: Period, large: Period) -> bool:
     neither tells, what else `large` holds decides: a few rows more are logging; work like that of
     `small` is an evaluation; work of other kinds, every time, is the head and tail of a network.
     """
-    if small.explained >= _WHOLE and small.size > 1:
+    if small.explained == 1:
         return False
     low, high = _counts(token, small), _counts(token, large)
     repeats = min(high.get(t, 0) // n for t, n in low.items())

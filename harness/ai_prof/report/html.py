@@ -99,7 +99,7 @@ def _section(workload: WorkloadVerdict, place: int, detail: Detail) -> Section:
         workload=workload,
         anchor=f"workload-{place + 1}",
         word=words.REASONS[workload.reason],
-        why=view.explanation(workload),
+        why=workload.why if view.leading(workload) else view.explanation(workload),
         strength=view.strength(workload),
         metrics=view.metric_rows(workload),
         structure=structure[: detail.structure],

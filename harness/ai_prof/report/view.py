@@ -87,7 +87,7 @@ class Row:
     @property
     def sentence(self) -> str:
         """What changed, by how much and how sure, in one line."""
-        return f"{self.name} {self.change} ({self.before} to {self.after}; {self.sureness})"
+        return f"{fmt.shorten(self.name)} {self.change} ({self.before} to {self.after}; {self.sureness})"
 
 
 @dataclass(frozen=True)

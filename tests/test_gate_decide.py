@@ -99,8 +99,16 @@ def test_holm_runs_over_all_flagged_workloads():
 
     assert build(9)[0].reason is Reason.REGRESSED
     ten = build(10)
-    assert ten[0].reason is Reason.PASS
+    assert ten[0].reason is Reason.INCONCLUSIVE
+    assert "too few fresh runs" in ten[0].notes[-1]
     assert {verdict.reason for verdict in ten[1:]} == {Reason.INCONCLUSIVE}
+
+
+def test_a_confirmation_cut_short_settles_nothing():
+    base, head = Machine(1).pairs(4, kernel_time=3.3)
+    final = settled(screened(candidates(kernel_time=3.3)), Fresh(base=base[:3], head=head))
+    assert final.reason is Reason.INCONCLUSIVE
+    assert decide.build([final], **FACTS).exit_code == 5
 
 
 def test_without_base_the_flag_must_stand_twice():

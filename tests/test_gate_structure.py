@@ -82,6 +82,7 @@ def test_what_is_not_constant_is_left_to_statistics_and_said():
 
 def test_policy():
     assert not found({"syncs": 5}, rules=Rules(policy={"syncs": "ignore"})).changes
+    assert not found({"kernels": 101}, rules=Rules(policy={"kernels": "ignore"})).changes
     (change,) = found({"syncs": 5}, rules=Rules(policy={"syncs": "warn"})).changes
     assert change.reason is Reason.STRUCTURE_CHANGED
 

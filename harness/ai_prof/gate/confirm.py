@@ -41,6 +41,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     launches: int
     p_min: float
 
+    @property
+    def reachable(self) -> bool:
+        """Whether such a plan can fail a build at all."""
+        return self.p_min <= self.alpha / self.flagged
+
 
 class Launch(msgspec.Struct, frozen=True):
     """One launch of the schedule; a warm one is run and thrown away."""
@@ -67,6 +72,12 @@ def plan(flagged: int, alpha: float = 0.01) -> Plan:
         f"{flagged} flagged workloads can't be settled at alpha {alpha:g}: {MAX_LAUNCHES} launches a side "
         f"settle at most {most}; raise alpha or gate fewer workloads at once"
     )
+
+
+def planned(flagged: int, alpha: float, launches: tuple[int, int]) -> Plan:
+    """The plan that launches already made amount to, `launches` of base and of head."""
+    p_min = 1 / math.comb(sum(launches), launches[1])
+    return Plan(flagged=flagged, alpha=alpha, launches=launches[1], p_min=p_min)
 
 
 def schedule(launches: int) -> list[Launch]:

@@ -104,22 +104,22 @@ def settle(
     """Settle every flagged verdict by its workload's fresh runs; the others pass through.
 
     Takes all verdicts of the build at once, since Holm's correction runs over the flagged workloads. One
-    without fresh runs (the budget ended) stays inconclusive, and still counts among the flagged.
+    without fresh runs, or with too few (the budget ended), stays inconclusive and still counts among them.
     """
     flagged = [verdict for verdict in verdicts if verdict.flagged]
     settled: dict[str, _Settled] = {}
-    disturbed: dict[str, WorkloadVerdict] = {}
+    unsettled: dict[str, WorkloadVerdict] = {}
     for verdict in flagged:
-        runs = fresh.get(verdict.workload)
-        if runs is None or not runs.head:
-            continue
-        unfit = _disturbed(verdict, (*runs.base, *runs.head))
-        if unfit is not None:
-            disturbed[verdict.workload] = unfit
-            continue
-        plan = confirm.Plan(flagged=len(flagged), alpha=alpha, launches=len(runs.head), p_min=0.0)
-        own = rules.get(verdict.workload, Rules())
-        settled[verdict.workload] = _evidence(verdict, runs, own, plan, priors)
+        name = verdict.workload
+        runs = fresh.get(name, Fresh())
+        plan = confirm.planned(len(flagged), alpha, (len(runs.base), len(runs.head)))
+        disturbed = _disturbed(verdict, (*runs.base, *runs.head))
+        if disturbed is not None:
+            unsettled[name] = disturbed
+        elif runs.base and not plan.reachable:
+            unsettled[name] = _with_note(verdict, "not settled: too few fresh runs to reach alpha")
+        elif runs.head:
+            settled[name] = _evidence(verdict, runs, rules.get(name, Rules()), plan, priors)
     floors = _step_down(settled, len(flagged))
     done = []
     for verdict in verdicts:
@@ -127,7 +127,7 @@ def settle(
         if name in settled:
             done.append(_settled(verdict, fresh[name], settled[name], floors[name], alpha))
         else:
-            done.append(disturbed.get(name, verdict))
+            done.append(unsettled.get(name, verdict))
     return done
 
 
@@ -214,7 +214,7 @@ def _settled(
     items = found.totals.items
     p = {key: min(1.0, max(step[1], step[0] * item.p_joint)) for key, item in items.items()}
     made = judge.cells(found.totals, p, alpha=alpha, evidence=found.evidence, provisional=provisional)
-    kept = [_unsettled(cell) for cell in verdict.cells if cell.metric not in items]
+    kept = [_kept(cell) for cell in verdict.cells if cell.metric not in items]
     for cell in made:
         before = next((old for old in verdict.cells if old.metric == cell.metric), None)
         if before is not None and before.flagged and cell.reason is not Reason.REGRESSED:
@@ -245,7 +245,11 @@ def _settled_notes(verdict: WorkloadVerdict, runs: Fresh, found: _Settled) -> li
     return said + ([drift] if drift else []) + notes.multimodal(runs.base, runs.head)
 
 
-def _unsettled(cell: Cell) -> Cell:
+def _with_note(verdict: WorkloadVerdict, note: str) -> WorkloadVerdict:
+    return msgspec.structs.replace(verdict, notes=[*verdict.notes, note])
+
+
+def _kept(cell: Cell) -> Cell:
     """A cell that the fresh runs could not measure: what was flagged stays open."""
     return msgspec.structs.replace(cell, notes=[*cell.notes, "not measured by the fresh runs"])
 

@@ -76,7 +76,9 @@ def compare(baseline: Sequence[Run], candidate: Sequence[Run], rules: Rules, spe
         policy = rules.policy_of(metric.key)
         if old != new and policy != "ignore":
             changes.append(_change(metric, old, new, policy == "warn", speed))
-    return Structure(changes=changes + _kernels(baseline, candidate), compared=compared, notes=notes)
+    if rules.policy_of("kernels") != "ignore":
+        changes += _kernels(baseline, candidate)
+    return Structure(changes=changes, compared=compared, notes=notes)
 
 
 def _constant(values: Iterable[int | None]) -> int | None:

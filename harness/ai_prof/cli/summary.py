@@ -1,0 +1,49 @@
+"""`ai-prof summary --input CAPTURE`: why the GPU idles."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ai_prof.cli.summary_text import render
+from ai_prof.errors import EXIT_NOTHING, EXIT_PASS
+from ai_prof.timeline.summary import summarise
+from ai_prof.trace.open import ACCEPTED, open_trace
+from ai_prof.trace.writers.atomic import atomic_file
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--input", type=Path, required=True, metavar="PATH", help=ACCEPTED)
+    parser.add_argument("--json", action="store_true", help="every figure, as JSON")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write there instead of to the terminal")
+    parser.add_argument(
+        "--window",
+        choices=["auto", "span"],
+        default="auto",
+        help="auto: whole iterations after warm-up where any are found; span: first start to last end",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the summary; 3 when the capture holds no GPU work."""
+    trace = open_trace(args.input)
+    for warning in trace.source.warnings:
+        sys.stderr.write(f"ai-prof: {warning}\n")
+    summary = summarise(trace, args.window)
+    text = msgspec.json.format(msgspec.json.encode(summary)).decode() if args.json else render(summary)
+    if args.output:
+        with atomic_file(args.output) as file:
+            file.write(f"{text}\n".encode())
+    else:
+        print(text)
+    if summary.reason:
+        sys.stderr.write(f"ai-prof: {summary.reason}\n")
+        return EXIT_NOTHING
+    return EXIT_PASS

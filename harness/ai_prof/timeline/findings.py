@@ -1,0 +1,257 @@
+"""What is wrong, how much it costs, and what to do about it first.
+
+Thresholds are those of the seed: busy 85 and 70 %, gap 15 and 30 %, kernel mean 50 and 20 us, overlap 80 %;
+and so is the ranking: long gaps, then the number of kernels, then single kernels.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import numpy as np
+
+from ai_prof.timeline.advice import ACTIONS
+from ai_prof.timeline.busy import copy_compute_overlap
+from ai_prof.timeline.communication import comm_exposed
+from ai_prof.timeline.intervals import clip, intersect, length
+from ai_prof.timeline.kernels import kernel_figures
+from ai_prof.timeline.names import short
+from ai_prof.timeline.syncs import sync_figures
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ai_prof.timeline.device import DeviceTimeline
+    from ai_prof.trace.model import Trace
+
+Severity = Literal["info", "warning", "critical"]
+
+BUSY_HEALTHY, BUSY_STARVED = 0.85, 0.70
+GAP_HEALTHY, GAP_STARVED = 0.15, 0.30
+KERNEL_HEALTHY_US, KERNEL_FRAGMENTED_US = 50.0, 20.0
+OVERLAP_HEALTHY = 0.80
+_NOTABLE = 0.02  # shares of the window below this are not worth a finding
+_MIN_ITERATIONS, _MIN_WINDOW_NS = 5, 10_000_000_000
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """`saves_ms` is the most time per iteration that acting on it could return, on one device."""
+
+    id: str
+    severity: Severity
+    evidence: dict[str, Any]
+    saves_ms: float
+    actions: list[str]
+
+
+def find(trace: Trace, timelines: Sequence[DeviceTimeline]) -> list[Finding]:
+    """Findings of all devices, ranked; one of each id, for the device where it costs most."""
+    found: dict[str, tuple[int, Finding]] = {}
+    for timeline in timelines:
+        for rank, finding in _device_findings(trace, timeline):
+            if finding.id not in found or found[finding.id][1].saves_ms < finding.saves_ms:
+                found[finding.id] = rank, finding
+    ranked = sorted(found.values(), key=lambda pair: (pair[0], -pair[1].saves_ms))
+    return _capture_findings(trace) + [finding for _, finding in ranked]
+
+
+def _device_findings(trace: Trace, timeline: DeviceTimeline) -> list[tuple[int, Finding]]:
+    """Rank 0: gaps and what makes them; 1: the number of kernels; 2: copies and kernels; 3: notes."""
+    return [
+        *((0, f) for f in _gaps(timeline)),
+        *((0, f) for f in _syncs(trace, timeline)),
+        *((0, f) for f in _communication(trace, timeline)),
+        *((1, f) for f in _fragmented(timeline)),
+        *((2, f) for f in _copies(timeline)),
+        *((2, f) for f in _hot_kernel(trace, timeline)),
+        *((3, f) for f in _utilization(trace, timeline)),
+        *((3, f) for f in _window(timeline)),
+    ]
+
+
+def _finding(
+    timeline: DeviceTimeline, name: str, severity: Severity, saves_ns: float, **evidence: Any
+) -> Finding:
+    saves = saves_ns / timeline.iterations_in_window / 1e6
+    return Finding(name, severity, {"device": timeline.device, **evidence}, saves, list(ACTIONS[name]))
+
+
+def _gaps(timeline: DeviceTimeline) -> list[Finding]:
+    """One finding for each cause of gap worth naming, once the gap ratio is not healthy."""
+    busy = timeline.busy
+    gap = busy.gap / busy.window if busy.window else 0.0
+    if gap < GAP_HEALTHY:
+        return []
+    starved = gap > GAP_STARVED or busy.kernel < BUSY_STARVED * busy.window
+    lengths = busy.gaps.end - busy.gaps.start
+    found = []
+    for cause, ns in timeline.causes.total().items():
+        share = ns / busy.window
+        if share < _NOTABLE or cause == "sync":
+            continue  # synchronizes have a finding of their own
+        severity: Severity = "critical" if starved and share >= GAP_HEALTHY else "warning"
+        found.append(
+            _finding(
+                timeline,
+                f"gap-{cause}",
+                severity,
+                ns,
+                gap=gap,
+                share=share,
+                gaps=len(lengths),
+                median_gap_us=float(np.median(lengths)) / 1000,
+                longest_gap_ms=float(lengths.max()) / 1e6,
+            )
+        )
+    return found
+
+
+def _syncs(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
+    """Synchronizes that cost run-ahead: the gap while blocked and the gap until the host leads again."""
+    busy, shadow = timeline.busy, timeline.causes.sync_shadow
+    figures = sync_figures(trace, timeline.device, timeline.operations, busy.low, busy.high)
+    blocked = timeline.causes.total()["sync"]
+    if shadow + blocked < _NOTABLE * busy.window or not shadow + blocked:
+        return []
+    return [
+        _finding(
+            timeline,
+            "frequent-syncs",
+            "warning" if shadow + blocked >= GAP_HEALTHY * busy.window else "info",
+            shadow + blocked,
+            syncs_per_iteration=figures.count / timeline.iterations_in_window,
+            by_kind=figures.by_kind,
+            sync_shadow=shadow / busy.window,
+        )
+    ]
+
+
+def _communication(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
+    busy = timeline.busy
+    exposed = comm_exposed(timeline.operations, trace.names, busy.low, busy.high)
+    if exposed < 0.05 * busy.window or not exposed:
+        return []
+    severity: Severity = "critical" if exposed >= GAP_STARVED * busy.window else "warning"
+    return [
+        _finding(timeline, "exposed-communication", severity, exposed, comm_exposed=exposed / busy.window)
+    ]
+
+
+def _fragmented(timeline: DeviceTimeline) -> list[Finding]:
+    busy = timeline.busy
+    figures = kernel_figures(timeline.operations, busy.low, busy.high)
+    if not figures.count or figures.mean_us >= KERNEL_HEALTHY_US:
+        return []
+    total = timeline.causes.total()
+    return [
+        _finding(
+            timeline,
+            "small-kernels",
+            "critical" if figures.mean_us < KERNEL_FRAGMENTED_US and busy.gap > GAP_HEALTHY * busy.window
+            else "warning" if figures.mean_us < KERNEL_FRAGMENTED_US else "info",
+            total["launch"] + total["device"],
+            kernel_mean_us=figures.mean_us,
+            tiny_kernel_share=figures.tiny_share,
+            kernels_per_iteration=figures.count / timeline.iterations_in_window,
+        )
+    ]  # fmt: skip
+
+
+def _copies(timeline: DeviceTimeline) -> list[Finding]:
+    """Copies that could hide behind kernels and do not."""
+    busy, operations = timeline.busy, timeline.operations
+    overlap = copy_compute_overlap(operations, busy.low, busy.high)
+    if overlap is None or overlap >= OVERLAP_HEALTHY or busy.copy_only < _NOTABLE * busy.window:
+        return []
+    copies = clip(operations.union(operations.is_memcpy), busy.low, busy.high)
+    bare = length(copies) - length(intersect(copies, operations.union(operations.is_kernel)))
+    severity: Severity = "critical" if bare >= GAP_STARVED * busy.window else "warning"
+    return [
+        _finding(
+            timeline,
+            "unoverlapped-copies",
+            severity,
+            bare,
+            copy_compute_overlap=overlap,
+            copy_only=busy.copy_only / busy.window,
+            streams=len(np.unique(operations.stream)),
+        )
+    ]
+
+
+def _hot_kernel(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
+    """The kernel that takes most of the kernel time: where to look once the device is fed."""
+    busy, operations = timeline.busy, timeline.operations
+    inside = operations.is_kernel & (operations.start >= busy.low) & (operations.start < busy.high)
+    if not inside.any() or busy.kernel < BUSY_STARVED * busy.window:
+        return []
+    duration = (operations.end - operations.start)[inside]
+    ids, inverse = np.unique(operations.name[inside], return_inverse=True)
+    time = np.bincount(inverse.reshape(-1), weights=duration)
+    top = int(time.argmax())
+    return [
+        _finding(
+            timeline,
+            "hot-kernel",
+            "info",
+            float(time[top]),
+            kernel=short(trace.names[ids[top]]) if ids[top] >= 0 else "unknown kernel",
+            share_of_kernel_time=float(time[top] / max(time.sum(), 1)),
+            mean_us=float(duration[inverse.reshape(-1) == top].mean()) / 1000,
+        )
+    ]
+
+
+def _utilization(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
+    """NVML's utilization against the timeline, where they contradict each other."""
+    samples, busy = trace.samples, timeline.busy
+    chosen = (
+        (samples.device == timeline.device)
+        & (samples.gpu_utilization >= 0)
+        & (samples.time >= busy.low)
+        & (samples.time < busy.high)
+    )
+    if not chosen.any():
+        return []
+    utilization = float(samples.gpu_utilization[chosen].mean()) / 100
+    device_busy = (busy.kernel + busy.copy_only) / busy.window
+    evidence = {"nvml_utilization": utilization, "device_busy": device_busy, "samples": int(chosen.sum())}
+    if utilization < BUSY_STARVED and device_busy >= BUSY_HEALTHY:
+        return [_finding(timeline, "utilization-below-timeline", "info", 0.0, **evidence)]
+    if utilization >= BUSY_HEALTHY and device_busy < BUSY_STARVED:
+        return [_finding(timeline, "utilization-above-timeline", "info", 0.0, **evidence)]
+    return []
+
+
+def _window(timeline: DeviceTimeline) -> list[Finding]:
+    """A capture too short to speak for the workload: 5 iterations and 10 s are the seed's least."""
+    found, window = timeline.iterations, timeline.busy.window
+    if found.method == "none":
+        return [_finding(timeline, "no-iterations", "info", 0.0, window_ms=window / 1e6)]
+    if len(found.lengths) >= _MIN_ITERATIONS and window >= _MIN_WINDOW_NS:
+        return []
+    return [
+        _finding(
+            timeline, "short-capture", "info", 0.0, iterations=len(found.lengths), window_ms=window / 1e6
+        )
+    ]
+
+
+def _capture_findings(trace: Trace) -> list[Finding]:
+    """What makes every other figure doubtful comes before them."""
+    lost = {kind: loss.lost for kind, loss in trace.source.losses.items() if loss.lost}
+    found = []
+    if lost:
+        found.append(Finding("lost-records", "critical", {"lost": lost}, 0.0, list(ACTIONS["lost-records"])))
+    if trace.source.warnings or not trace.source.complete:
+        found.append(
+            Finding(
+                "incomplete-capture",
+                "warning",
+                {"warnings": list(trace.source.warnings)},
+                0.0,
+                list(ACTIONS["incomplete-capture"]),
+            )
+        )
+    return found

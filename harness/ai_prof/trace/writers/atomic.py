@@ -1,0 +1,44 @@
+"""Writes a file whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from ai_prof.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the place of `path` when the block ends well; else `path` stays as it was.
+
+    Raises:
+        UsageError: the folder is missing or cannot be written to.
+
+    """
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

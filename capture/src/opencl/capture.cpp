@@ -52,6 +52,7 @@ format::BlockType block_of(const Item& item) {
 }  // namespace
 
 std::atomic<Capture*> Capture::current_{nullptr};
+std::atomic<Capture*> Capture::known_{nullptr};
 
 Capture::Capture(const Config& config)
     : api_(config.level == Level::kApi),
@@ -70,13 +71,9 @@ void Capture::start_once() noexcept {
 void Capture::start() noexcept {
   try {
     auto* capture = new Capture(config());  // for ever: threads of the program may be inside it
-    // The recorder's thread may only see a finished object; the calls' names need the recorder.
-    const std::lock_guard lock(capture->mutex_);
     capture->recorder_ = Recorder::start(config(), *capture, "opencl");
     if (capture->recorder_ == nullptr) return;
-    for (std::size_t i = 0; i < kCallCount; ++i) {
-      capture->call_names_[i] = capture->recorder_->intern(kCalls[i].name);
-    }
+    known_.store(capture, std::memory_order_release);
     current_.store(capture, std::memory_order_release);
   } catch (const std::exception& error) {
     say(std::string("the OpenCL capture can't start: ") + error.what());
@@ -85,6 +82,7 @@ void Capture::start() noexcept {
 
 void Capture::forked() noexcept {
   current_.store(nullptr);
+  known_.store(nullptr);
   g_started.store(Started::kNo);
 }
 
@@ -185,8 +183,20 @@ void Capture::drop(const Item& item) noexcept {
 // ---- the recorder's thread ----
 
 milliseconds Capture::drain(Recorder& recorder) {
-  take_items(recorder);
-  take_devices(recorder);  // after the items, whose devices were known before them
+  for (bool more = true; more;) {
+    take_items(recorder);
+    take_devices(recorder);  // after the items, whose devices were known before them
+    const bool was_full = pending_ >= most_pending_;
+    poll_queues(recorder);
+    more = was_full && pending_ < most_pending_;
+  }
+  for (const auto& clock : clocks_) {
+    if (clock->can_choose()) clock->calibrate(recorder);
+  }
+  return pending_ > 0 ? kBusyPause : kIdlePause;
+}
+
+void Capture::poll_queues(Recorder& recorder) {
   std::erase_if(busy_, [&](Queue* queue) {
     poll(recorder, *queue);
     queue->busy = !queue->pending.empty();
@@ -196,7 +206,6 @@ milliseconds Capture::drain(Recorder& recorder) {
     }
     return !queue->busy;
   });
-  return pending_ > 0 ? kBusyPause : kIdlePause;
 }
 
 void Capture::take_items(Recorder& recorder) {
@@ -236,6 +245,7 @@ void Capture::add_host_records(Recorder& recorder, const Item& item) {
   }
   if (!api_) return;
   const auto call = static_cast<std::size_t>(item.call);
+  if (call_names_[call] == 0) call_names_[call] = recorder.intern(kCalls[call].name);
   recorder.add(format::kCall, format::CallRecord{item.start, item.end, call_names_[call], kCalls[call].kind,
                                                  item.thread, item.correlation, item.result, 0});
 }

@@ -27,6 +27,9 @@ class Capture final : public Source {
   // The capture that runs in this process; null when there is none.
   static Capture* current() noexcept { return current_.load(std::memory_order_acquire); }
 
+  // The same, and still there when the capture has ended: what queues were made with, and their release.
+  static Capture* known() noexcept { return known_.load(std::memory_order_acquire); }
+
   // Called when the program makes a context: the first one starts the capture. Never throws.
   static void start_once() noexcept;
 
@@ -59,18 +62,19 @@ class Capture final : public Source {
   void take_items(Recorder& recorder);
   void take_devices(Recorder& recorder);
   void add_host_records(Recorder& recorder, const Item& item);
+  void poll_queues(Recorder& recorder);
   void poll(Recorder& recorder, Queue& queue);
   bool add_if_done(Recorder& recorder, const Item& item);
   void add_device_records(Recorder& recorder, const Item& item);
   void drop(const Item& item) noexcept;
 
   static std::atomic<Capture*> current_;
+  static std::atomic<Capture*> known_;
 
   const bool api_;
   const std::size_t most_pending_;
   Recorder* recorder_ = nullptr;
   BoundedQueue<Item> items_;
-  std::array<std::uint32_t, kCallCount> call_names_{};
   std::atomic<std::uint32_t> correlation_{1};
   KernelNames kernel_names_;
   QueueTable queues_;
@@ -84,6 +88,7 @@ class Capture final : public Source {
 
   // The recorder's thread alone:
   std::vector<std::unique_ptr<DeviceClock>> clocks_;
+  std::array<std::uint32_t, kCallCount> call_names_{};
   std::vector<Queue*> busy_;
   std::size_t pending_ = 0;
 };

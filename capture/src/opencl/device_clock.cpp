@@ -40,7 +40,7 @@ void DeviceClock::calibrate(Recorder& recorder) {
     if (first_[i].source == 0) first_[i] = reading;
     latest_[i] = reading;
   }
-  if (chosen_ == kCandidates && !failed_ && seen_) choose(recorder);
+  if (can_choose()) choose(recorder);
   if (chosen_ < kCandidates) recorder.add(format::kClock, latest_[chosen_]);
 }
 

@@ -22,6 +22,8 @@ class DeviceClock {
   // CLOCK_MONOTONIC.
   void observe(std::int64_t queued, std::int64_t start, std::int64_t end);
 
+  bool can_choose() const { return seen_ && !failed_ && chosen_ == kCandidates; }
+
   // Reads the candidates; once a stamp has been seen, settles on one, says which in META, and adds its
   // readings.
   void calibrate(Recorder& recorder);

@@ -104,14 +104,14 @@ cl_command_queue create_queue_with_properties(cl_context context, cl_device_id d
 
 cl_int retain_queue(cl_command_queue queue) noexcept {
   const cl_int result = next<kRetainCommandQueue>()(queue);
-  if (Capture* capture = Capture::current(); capture != nullptr && result == kSuccess)
+  if (Capture* capture = Capture::known(); capture != nullptr && result == kSuccess)
     capture->retained(queue);
   return result;
 }
 
 cl_int release_queue(cl_command_queue queue) noexcept {
   // Before the call: afterwards the handle may already be another queue's.
-  if (Capture* capture = Capture::current()) capture->released(queue);
+  if (Capture* capture = Capture::known()) capture->released(queue);
   return next<kReleaseCommandQueue>()(queue);
 }
 
@@ -119,7 +119,7 @@ cl_int release_queue(cl_command_queue queue) noexcept {
 cl_int get_queue_info(cl_command_queue handle, cl_uint what, std::size_t size, void* value,
                       std::size_t* size_needed) noexcept {
   const cl_int result = next<kGetCommandQueueInfo>()(handle, what, size, value, size_needed);
-  const Capture* const capture = Capture::current();
+  const Capture* const capture = Capture::known();
   const Queue* const queue = capture != nullptr ? capture->find(handle) : nullptr;
   if (queue == nullptr || queue->view.profiled_by_program) return result;
   if (what == kQueueProperties && result == kSuccess && value != nullptr) {
@@ -136,7 +136,7 @@ cl_int get_queue_info(cl_command_queue handle, cl_uint what, std::size_t size, v
 
 cl_int get_event_profiling_info(cl_event event, cl_uint what, std::size_t size, void* value,
                                 std::size_t* size_needed) noexcept {
-  if (const Capture* capture = Capture::current()) {
+  if (const Capture* capture = Capture::known()) {
     const auto handle = info<kGetEventInfo, cl_command_queue>(event, kEventCommandQueue, nullptr);
     const Queue* queue = handle != nullptr ? capture->find(handle) : nullptr;
     if (queue != nullptr && !queue->view.profiled_by_program) return kProfilingInfoNotAvailable;

@@ -1,0 +1,263 @@
+// The OpenCL layer over a driver of our own, from clInitLayer to the closed file.
+#include <algorithm>
+#include <chrono>
+#include <initializer_list>
+#include <thread>
+
+#include "check.h"
+#include "fake_opencl.h"
+#include "mock/capture_file.h"
+
+extern "C" {
+ai_prof::opencl::cl_int clGetLayerInfo(ai_prof::opencl::cl_uint, std::size_t, void*, std::size_t*) noexcept;
+ai_prof::opencl::cl_int clInitLayer(ai_prof::opencl::cl_uint, void* const*, ai_prof::opencl::cl_uint*,
+                                    void* const**) noexcept;
+}
+
+namespace {
+
+using namespace ai_prof;
+using namespace ai_prof::test;
+
+// The program's side of the layer.
+struct Program {
+  explicit Program(const std::array<void*, kSlots>& driver) {
+    cl_uint count = 0;
+    CHECK(clInitLayer(kSlots, driver.data(), &count, &table) == kSuccess);
+    CHECK(count == kSlots);
+  }
+
+  template <Slot slot>
+  auto call() const {
+    return reinterpret_cast<typename Signature<slot>::type>(table[slot]);
+  }
+
+  cl_command_queue queue(cl_bitfield properties = 0) {
+    context = call<kCreateContext>()(nullptr, 1, nullptr, nullptr, nullptr, nullptr);
+    return call<kCreateCommandQueue>()(context, &device, properties, nullptr);
+  }
+  cl_int launch(cl_command_queue on, cl_event* event = nullptr) {
+    const std::size_t global[2] = {100, 6};
+    const std::size_t local[2] = {32, 2};
+    return call<kEnqueueNDRangeKernel>()(on, &kernel, 2, nullptr, global, local, 0, nullptr, event);
+  }
+
+  void* const* table = nullptr;
+  cl_context context = nullptr;
+  _cl_device_id device;
+  _cl_kernel kernel{"gemm"};
+  _cl_mem memory;
+};
+
+// Runs `work` in a process of its own, with the capture switched on by `variables`, and reads what it left.
+template <class Work>
+std::vector<CaptureFile> captured(std::initializer_list<std::pair<const char*, const char*>> variables,
+                                  Work&& work) {
+  const Folder folder;
+  CHECK(in_child([&] {
+          setenv("AI_PROF_OUTPUT", folder.path.c_str(), 1);
+          for (const auto& [name, value] : variables) setenv(name, value, 1);
+          work();
+        }) == 0);
+  std::vector<CaptureFile> files;
+  for (const auto& path : folder.files()) files.emplace_back(path);
+  return files;
+}
+
+void work_at_level_api() {
+  Program program(fake_driver());
+  cl_command_queue queue = program.queue();
+  for (int i = 0; i < 3; ++i) CHECK(program.launch(queue) == kSuccess);
+  char host[64] = {};
+  program.call<kEnqueueWriteBuffer>()(queue, &program.memory, 1, 0, 64, host, 0, nullptr, nullptr);
+  program.call<kEnqueueReadBuffer>()(queue, &program.memory, 0, 0, 32, host, 0, nullptr, nullptr);
+  program.call<kEnqueueFillBuffer>()(queue, &program.memory, host, 1, 0, 16, 0, nullptr, nullptr);
+  program.call<kCreateBuffer>()(program.context, 0, 64, nullptr, nullptr);
+  program.call<kFinish>()(queue);
+  CHECK(program.call<kEnqueueNDRangeKernel>()(queue, &program.kernel, 9, nullptr, nullptr, nullptr, 0,
+                                              nullptr, nullptr) == kInvalidValue);
+}
+
+void everything_is_recorded() {
+  const auto files = captured({{"AI_PROF_ENABLE", "1"}, {"AI_PROF_LEVEL", "api"}}, work_at_level_api);
+  CHECK(files.size() == 1);
+  const CaptureFile& file = files.at(0);
+  const auto kernels = file.records<format::KernelRecord>(format::kKernel);
+  const auto calls = file.records<format::CallRecord>(format::kCall);
+  CHECK(kernels.size() == 3 && calls.size() == 9);
+  for (const auto& kernel : kernels) {
+    CHECK(file.name(kernel.name) == "gemm" && kernel.end - kernel.start == 1000);
+    CHECK(kernel.grid[0] == 4 && kernel.grid[1] == 3 && kernel.grid[2] == 1);
+    CHECK(kernel.block[0] == 32 && kernel.block[1] == 2 && kernel.block[2] == 1);
+    CHECK(std::ranges::count(calls, kernel.correlation, &format::CallRecord::correlation) == 1);
+  }
+  const auto copies = file.records<format::MemoryRecord>(format::kMemcpy);
+  CHECK(copies.size() == 2);
+  CHECK(copies[0].kind == format::kHostToDevice && copies[0].bytes == 64 && copies[0].flags == 0);
+  CHECK(copies[1].kind == format::kDeviceToHost && copies[1].bytes == 32 &&
+        copies[1].flags == format::kAsync);
+  const auto fills = file.records<format::MemoryRecord>(format::kMemset);
+  CHECK(fills.size() == 1 && fills[0].bytes == 16);
+  const auto syncs = file.records<format::SyncRecord>(format::kSync);
+  CHECK(syncs.size() == 2);
+  CHECK(syncs[0].kind == format::kBlockingCopy && syncs[0].correlation == copies[0].correlation);
+  CHECK(syncs[1].kind == format::kStreamSynchronize && syncs[1].stream == 0);
+  CHECK(calls.back().result == kInvalidValue && file.name(calls.back().name) == "clEnqueueNDRangeKernel");
+  const auto devices = file.records<format::DeviceRecord>(format::kDevice);
+  CHECK(devices.size() == 1 && file.name(devices[0].name) == "Fake device" && devices[0].units == 4);
+}
+
+void the_device_clock_is_found() {
+  const auto files = captured({{"AI_PROF_ENABLE", "1"}, {"AI_PROF_LEVEL", "api"}}, work_at_level_api);
+  const CaptureFile& file = files.at(0);
+  CHECK(file.says("CLOCK_REALTIME"));
+  const auto clocks = file.records<format::ClockRecord>(format::kClock);
+  const auto device = std::ranges::find(clocks, 0u, &format::ClockRecord::clock);
+  CHECK(device != clocks.end());
+  const auto kernel = file.records<format::KernelRecord>(format::kKernel).at(0);
+  const auto calls = file.records<format::CallRecord>(format::kCall);
+  const auto call = *std::ranges::find(calls, kernel.correlation, &format::CallRecord::correlation);
+  const std::int64_t queued = kernel.start - 1000 - device->source + device->monotonic;
+  CHECK(queued >= call.start - 100'000 && queued <= call.end + 100'000);
+}
+
+void level_kernel_leaves_calls_out() {
+  const auto files = captured({{"AI_PROF_ENABLE", "1"}}, work_at_level_api);
+  CHECK(files.at(0).records<format::KernelRecord>(format::kKernel).size() == 3);
+  CHECK(files.at(0).records<format::SyncRecord>(format::kSync).size() == 2);
+  CHECK(files.at(0).records<format::CallRecord>(format::kCall).empty());
+}
+
+void off_changes_nothing() {
+  const auto files = captured({}, [] {
+    const auto driver = fake_driver();
+    const Program program(driver);
+    CHECK(std::equal(driver.begin(), driver.end(), program.table));
+  });
+  CHECK(files.empty());
+}
+
+void the_program_sees_its_own_queues() {
+  captured({{"AI_PROF_ENABLE", "1"}}, [] {
+    Program program(fake_driver());
+    cl_command_queue plain = program.queue();
+    cl_bitfield seen = 99;
+    CHECK((plain->properties & kQueueProfilingEnable) != 0);
+    program.call<kGetCommandQueueInfo>()(plain, kQueueProperties, sizeof seen, &seen, nullptr);
+    CHECK(seen == 0);
+    cl_event event = nullptr;
+    program.launch(plain, &event);
+    cl_ulong time = 0;
+    const auto profile = program.call<kGetEventProfilingInfo>();
+    CHECK(profile(event, kProfilingCommandStart, sizeof time, &time, nullptr) == kProfilingInfoNotAvailable);
+    program.call<kReleaseEvent>()(event);
+    cl_command_queue profiled = program.queue(kQueueProfilingEnable);
+    program.launch(profiled, &event);
+    CHECK(profile(event, kProfilingCommandStart, sizeof time, &time, nullptr) == kSuccess && time > 0);
+    const cl_properties list[] = {kQueueProperties, 1, 0};
+    cl_command_queue listed =
+        program.call<kCreateCommandQueueWithProperties>()(program.context, &program.device, list, nullptr);
+    CHECK(listed->properties == (1 | kQueueProfilingEnable));
+    cl_properties back[8] = {};
+    std::size_t size = 0;
+    CHECK(program.call<kGetCommandQueueInfo>()(listed, kQueuePropertiesArray, sizeof back, back, &size) ==
+          kSuccess);
+    CHECK(size == sizeof list && std::equal(std::begin(list), std::end(list), back));
+  });
+}
+
+void nothing_is_kept_from_the_driver() {
+  captured({{"AI_PROF_ENABLE", "1"}}, [] {
+    Program program(fake_driver());
+    for (int round = 0; round < 50; ++round) {
+      cl_command_queue queue = program.queue();
+      program.call<kRetainCommandQueue>()(queue);
+      program.call<kReleaseCommandQueue>()(queue);
+      cl_event event = nullptr;
+      program.launch(queue, &event);
+      program.launch(queue);
+      program.call<kReleaseEvent>()(event);
+      program.call<kReleaseCommandQueue>()(queue);
+    }
+    for (int i = 0; i < 300 && g_live_events > 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    CHECK(g_live_events == 0);
+    CHECK(g_live_queues == 0);
+  });
+}
+
+void the_budget_is_kept_and_loss_counted() {
+  const auto files = captured({{"AI_PROF_ENABLE", "1"}, {"AI_PROF_BUFFER_MB", "1"}}, [] {
+    Program program(fake_driver());
+    cl_command_queue queue = program.queue();
+    queue->stuck = true;
+    for (int i = 0; i < 10'000; ++i) program.launch(queue);
+    CHECK(g_live_events < 10'000);
+  });
+  const CaptureFile& file = files.at(0);
+  CHECK(file.loss(format::kKernel).budget_dropped > 0);
+  CHECK(file.says("unfinished_commands"));
+  CHECK(file.records<format::EndRecord>(format::kEnd).size() == 1);
+}
+
+void a_forked_child_has_its_own_file() {
+  const auto files = captured({{"AI_PROF_ENABLE", "1"}}, [] {
+    Program program(fake_driver());
+    cl_command_queue queue = program.queue();
+    program.launch(queue);
+    CHECK(in_child([&] {
+            program.launch(queue);  // the parent's queue: not recorded, not fatal
+            cl_command_queue own = program.queue();
+            program.launch(own);
+            program.launch(own);
+          }) == 0);
+    program.launch(queue);
+  });
+  CHECK(files.size() == 2);
+  for (const CaptureFile& file : files) {
+    CHECK(file.records<format::KernelRecord>(format::kKernel).size() == 2);
+    CHECK(file.records<format::EndRecord>(format::kEnd).size() == 1);
+  }
+}
+
+void a_kernel_handle_that_comes_back_has_its_new_name() {
+  const auto files = captured({{"AI_PROF_ENABLE", "1"}}, [] {
+    Program program(fake_driver());
+    cl_command_queue queue = program.queue();
+    program.launch(queue);
+    program.call<kReleaseKernel>()(&program.kernel);
+    program.kernel.name = "softmax";
+    program.launch(queue);
+  });
+  const auto kernels = files.at(0).records<format::KernelRecord>(format::kKernel);
+  CHECK(kernels.size() == 2);
+  CHECK(files.at(0).name(kernels.at(0).name) == "gemm" && files.at(0).name(kernels.at(1).name) == "softmax");
+}
+
+void the_loader_is_answered() {
+  cl_uint version = 0;
+  std::size_t size = 0;
+  CHECK(clGetLayerInfo(kLayerApiVersion, sizeof version, &version, &size) == kSuccess);
+  CHECK(version == kLayerApiVersion100 && size == sizeof version);
+  char name[16] = {};
+  CHECK(clGetLayerInfo(kLayerName, sizeof name, name, nullptr) == kSuccess && std::string(name) == "ai-prof");
+  CHECK(clGetLayerInfo(kLayerName, 2, name, nullptr) == kInvalidValue);
+  CHECK(clGetLayerInfo(0, sizeof name, name, nullptr) == kInvalidValue);
+  CHECK(clInitLayer(1, nullptr, nullptr, nullptr) == kInvalidValue);
+}
+
+}  // namespace
+
+int main() {
+  everything_is_recorded();
+  the_device_clock_is_found();
+  level_kernel_leaves_calls_out();
+  off_changes_nothing();
+  the_program_sees_its_own_queues();
+  nothing_is_kept_from_the_driver();
+  the_budget_is_kept_and_loss_counted();
+  a_forked_child_has_its_own_file();
+  a_kernel_handle_that_comes_back_has_its_new_name();
+  the_loader_is_answered();
+  return verdict();
+}

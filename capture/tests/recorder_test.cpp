@@ -1,0 +1,213 @@
+#include "core/recorder.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <csignal>
+#include <functional>
+#include <stdexcept>
+#include <thread>
+
+#include "check.h"
+#include "core/clock.h"
+#include "mock/capture_file.h"
+
+namespace {
+
+using namespace ai_prof;
+using namespace ai_prof::test;
+using std::chrono::milliseconds;
+
+format::KernelRecord kernel_at(std::int64_t start, std::int64_t end, std::uint32_t name = 0) {
+  format::KernelRecord kernel{};
+  kernel.start = start;
+  kernel.end = end;
+  kernel.name = name;
+  return kernel;
+}
+
+// Adds what a test wants at the first drain; counts what it is asked for.
+class Scripted final : public Source {
+ public:
+  std::function<void(Recorder&)> first = [](Recorder&) {};
+  std::function<void()> ending = [] {};
+  std::atomic<int> drains{0};
+  std::atomic<int> forks{0};
+  std::atomic<bool> signals_blocked{false};
+
+  milliseconds drain(Recorder& recorder) override {
+    sigset_t blocked;
+    pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+    signals_blocked = sigismember(&blocked, SIGTERM) == 1 && sigismember(&blocked, SIGINT) == 1;
+    if (drains++ == 0) first(recorder);
+    return milliseconds{5};
+  }
+  void calibrate(Recorder& recorder) override {
+    recorder.add(format::kClock, read_together(format::kHostClock, monotonic_ns));
+  }
+  void finish(Recorder&, format::EndReason) override { ending(); }
+  void forked() noexcept override { ++forks; }
+};
+
+Config config_for(const Folder& folder) {
+  Config config;
+  config.mode = Mode::kOn;
+  config.output = folder.path;
+  config.capture_id = "test";
+  return config;
+}
+
+CaptureFile only_file(const Folder& folder) {
+  const auto files = folder.files();
+  CHECK(files.size() == 1);
+  return CaptureFile(files.at(0));
+}
+
+void records_names_and_losses() {
+  const Folder folder;
+  auto* source = new Scripted;
+  source->first = [](Recorder& recorder) {
+    const std::uint32_t name = recorder.intern("gemm");
+    CHECK(recorder.intern("gemm") == name);
+    recorder.add(format::kKernel, kernel_at(10, 20, name));
+    recorder.add(format::kKernel, kernel_at(20, 20, name));  // no length, but valid
+    recorder.add(format::kKernel, kernel_at(0, 20));
+    recorder.add(format::kKernel, kernel_at(10, 0));
+    recorder.add(format::kKernel, kernel_at(30, 20));
+    recorder.budget_dropped(format::kMemcpy, 4);
+    recorder.cupti_dropped(6);
+    recorder.meta("driver_version", "\"1\"");
+    recorder.error("one");
+    recorder.error("two");
+  };
+  Recorder* recorder = Recorder::start(config_for(folder), *source, "opencl");
+  CHECK(recorder != nullptr);
+  recorder->stop(format::kEndStop, milliseconds{2000});
+  CHECK(recorder->closed());
+  CHECK(source->signals_blocked);
+  const CaptureFile file = only_file(folder);
+  const auto kernels = file.records<format::KernelRecord>(format::kKernel);
+  CHECK(kernels.size() == 2 && kernels[1].end == 20 && file.name(kernels[0].name) == "gemm");
+  const format::LossRecord loss = file.loss(format::kKernel);
+  CHECK(loss.captured == 2 && loss.invalid_time == 3 && loss.cupti_dropped == 6 && loss.budget_dropped == 0);
+  CHECK(file.loss(format::kMemcpy).budget_dropped == 4);
+  CHECK(file.records<format::ClockRecord>(format::kClock).size() == 2);
+  const auto ends = file.records<format::EndRecord>(format::kEnd);
+  CHECK(ends.size() == 1 && ends[0].reason == format::kEndStop);
+  CHECK(file.says("\"errors\": [\"one\", \"two\"]") && file.says("\"driver_version\": \"1\""));
+  CHECK(file.header.find("\"source\": \"opencl\"") != std::string::npos);
+}
+
+void a_killed_program_leaves_what_was_flushed() {
+  const Folder folder;
+  const int status = in_child([&] {
+    auto* source = new Scripted;
+    source->first = [](Recorder& recorder) { recorder.add(format::kKernel, kernel_at(1, 2)); };
+    Recorder::start(config_for(folder), *source, "cuda");
+    std::this_thread::sleep_for(milliseconds{900});
+    std::raise(SIGKILL);
+  });
+  CHECK(status == -1);
+  const CaptureFile file = only_file(folder);
+  CHECK(file.records<format::KernelRecord>(format::kKernel).size() == 1);
+  CHECK(file.records<format::EndRecord>(format::kEnd).empty());
+}
+
+void exit_closes_the_file() {
+  const Folder folder;
+  const int status = in_child([&] { Recorder::start(config_for(folder), *new Scripted, "cuda"); });
+  CHECK(status == 0);
+  const auto ends = only_file(folder).records<format::EndRecord>(format::kEnd);
+  CHECK(ends.size() == 1 && ends[0].reason == format::kEndExit);
+}
+
+void a_stuck_driver_does_not_hold_the_exit() {
+  const Folder folder;
+  const auto before = std::chrono::steady_clock::now();
+  const int status = in_child([&] {
+    auto* source = new Scripted;
+    source->ending = [] { std::this_thread::sleep_for(std::chrono::hours{1}); };
+    Recorder::start(config_for(folder), *source, "cuda");
+  });
+  CHECK(status == 0);
+  CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds{20});
+}
+
+void a_source_that_throws_ends_the_capture_alone() {
+  const Folder folder;
+  auto* source = new Scripted;
+  source->first = [](Recorder& recorder) {
+    recorder.add(format::kKernel, kernel_at(1, 2));
+    throw std::runtime_error("the driver said no");
+  };
+  Recorder* recorder = Recorder::start(config_for(folder), *source, "cuda");
+  recorder->stop(format::kEndExit, milliseconds{2000});
+  const CaptureFile file = only_file(folder);
+  const auto ends = file.records<format::EndRecord>(format::kEnd);
+  CHECK(ends.size() == 1 && ends[0].reason == format::kEndError);
+  CHECK(file.records<format::KernelRecord>(format::kKernel).size() == 1);
+}
+
+void a_forked_child_leaves_the_file_alone() {
+  const Folder folder;
+  auto* source = new Scripted;
+  Recorder* recorder = Recorder::start(config_for(folder), *source, "cuda");
+  const int status = in_child([&] {
+    CHECK(source->forks == 1);
+    CHECK(recorder->closed());
+    auto* own = new Scripted;
+    own->first = [](Recorder& r) { r.add(format::kKernel, kernel_at(1, 2)); };
+    Config config = config_for(folder);
+    CHECK(Recorder::start(config, *own, "cuda") != nullptr);
+  });
+  CHECK(status == 0);
+  CHECK(source->forks == 0);
+  recorder->stop(format::kEndStop, milliseconds{2000});
+  CHECK(folder.files().size() == 2);
+  int kernels = 0;
+  for (const auto& path : folder.files()) {
+    const CaptureFile file(path);
+    kernels += static_cast<int>(file.records<format::KernelRecord>(format::kKernel).size());
+    CHECK(file.records<format::EndRecord>(format::kEnd).size() == 1);
+  }
+  CHECK(kernels == 1);
+}
+
+void a_full_file_is_closed_and_counted() {
+  const Folder folder;
+  Config config = config_for(folder);
+  config.max_file_bytes = 400'000;
+  auto* source = new Scripted;
+  source->first = [](Recorder& recorder) {
+    for (int i = 0; i < 10'000; ++i) recorder.add(format::kKernel, kernel_at(1, 2));
+  };
+  Recorder* recorder = Recorder::start(config, *source, "cuda");
+  for (int i = 0; i < 200 && !recorder->closed(); ++i) std::this_thread::sleep_for(milliseconds{10});
+  recorder->stop(format::kEndExit, milliseconds{2000});
+  const CaptureFile file = only_file(folder);
+  const auto ends = file.records<format::EndRecord>(format::kEnd);
+  CHECK(ends.size() == 1 && ends[0].reason == format::kEndFileFull);
+  const format::LossRecord loss = file.loss(format::kKernel);
+  CHECK(loss.captured == file.records<format::KernelRecord>(format::kKernel).size());
+  CHECK(loss.captured + loss.budget_dropped == 10'000 && loss.budget_dropped > 0);
+}
+
+void no_folder_no_recorder() {
+  Config config;
+  config.output = "/proc/none";
+  CHECK(Recorder::start(config, *new Scripted, "cuda") == nullptr);
+}
+
+}  // namespace
+
+int main() {
+  records_names_and_losses();
+  a_killed_program_leaves_what_was_flushed();
+  exit_closes_the_file();
+  a_stuck_driver_does_not_hold_the_exit();
+  a_source_that_throws_ends_the_capture_alone();
+  a_forked_child_leaves_the_file_alone();
+  a_full_file_is_closed_and_counted();
+  no_folder_no_recorder();
+  return verdict();
+}

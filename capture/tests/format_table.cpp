@@ -1,6 +1,8 @@
-// Prints the layout of every record: a line "RECORD SIZE", then "FIELD OFFSET SIZE" for each field.
+// Prints the layout of every record: a line "RECORD SIZE", then "FIELD OFFSET SIZE" for each field. Fails
+// where the fields do not fill a record.
 #include <cstddef>
 #include <cstdio>
+#include <initializer_list>
 
 #include "ai_prof/format.h"
 
@@ -8,65 +10,69 @@ namespace {
 
 using namespace ai_prof::format;
 
-// NOLINTNEXTLINE: only a macro can name a field and find it
-#define FIELD(record, field) \
-  std::printf("%s %zu %zu\n", #field, offsetof(record, field), sizeof(record::field));
-#define RECORD(record) std::printf("%s %zu\n", #record, sizeof(record));
+struct Field {
+  const char* name;
+  std::size_t offset;
+  std::size_t size;
+};
+
+bool g_whole = true;
+
+void print(const char* record, std::size_t size, std::initializer_list<Field> fields) {
+  std::printf("%s %zu\n", record, size);
+  std::size_t filled = 0;
+  for (const Field& field : fields) {
+    std::printf("%s %zu %zu\n", field.name, field.offset, field.size);
+    g_whole = g_whole && field.offset == filled;
+    filled += field.size;
+  }
+  g_whole = g_whole && filled == size;
+}
+
+// Only a macro can name a field and find it.
+#define FIELD(field)                                       \
+  Field {                                                  \
+    #field, offsetof(Record, field), sizeof(Record::field) \
+  }
+#define RECORD(record, ...)                        \
+  do {                                             \
+    using Record = record;                         \
+    print(#record, sizeof(Record), {__VA_ARGS__}); \
+  } while (false)
 
 void print_frame() {
-  RECORD(Preamble)
-  FIELD(Preamble, magic) FIELD(Preamble, major) FIELD(Preamble, minor) FIELD(Preamble, header_bytes)
-  FIELD(Preamble, header_crc) FIELD(Preamble, reserved)
-  RECORD(BlockHeader)
-  FIELD(BlockHeader, type) FIELD(BlockHeader, record_size) FIELD(BlockHeader, count) FIELD(BlockHeader, crc)
-  RECORD(LossRecord)
-  FIELD(LossRecord, type) FIELD(LossRecord, reserved) FIELD(LossRecord, captured)
-  FIELD(LossRecord, cupti_dropped) FIELD(LossRecord, invalid_time) FIELD(LossRecord, budget_dropped)
-  RECORD(EndRecord)
-  FIELD(EndRecord, monotonic) FIELD(EndRecord, reason) FIELD(EndRecord, reserved)
+  RECORD(Preamble, FIELD(magic), FIELD(major), FIELD(minor), FIELD(header_bytes), FIELD(header_crc),
+         FIELD(reserved));
+  RECORD(BlockHeader, FIELD(type), FIELD(record_size), FIELD(count), FIELD(crc));
+  RECORD(LossRecord, FIELD(type), FIELD(reserved), FIELD(captured), FIELD(cupti_dropped), FIELD(invalid_time),
+         FIELD(budget_dropped));
+  RECORD(EndRecord, FIELD(monotonic), FIELD(reason), FIELD(reserved));
 }
 
 void print_device_work() {
-  RECORD(DeviceRecord)
-  FIELD(DeviceRecord, device) FIELD(DeviceRecord, name) FIELD(DeviceRecord, uuid)
-  FIELD(DeviceRecord, memory_bytes) FIELD(DeviceRecord, kind) FIELD(DeviceRecord, units)
-  RECORD(KernelRecord)
-  FIELD(KernelRecord, start) FIELD(KernelRecord, end) FIELD(KernelRecord, device) FIELD(KernelRecord, context)
-  FIELD(KernelRecord, stream) FIELD(KernelRecord, name) FIELD(KernelRecord, correlation)
-  FIELD(KernelRecord, graph) FIELD(KernelRecord, graph_node) FIELD(KernelRecord, grid)
-  FIELD(KernelRecord, block) FIELD(KernelRecord, registers) FIELD(KernelRecord, shared_bytes)
-  RECORD(MemoryRecord)
-  FIELD(MemoryRecord, start) FIELD(MemoryRecord, end) FIELD(MemoryRecord, device) FIELD(MemoryRecord, context)
-  FIELD(MemoryRecord, stream) FIELD(MemoryRecord, kind) FIELD(MemoryRecord, correlation)
-  FIELD(MemoryRecord, graph) FIELD(MemoryRecord, graph_node) FIELD(MemoryRecord, bytes)
-  FIELD(MemoryRecord, peer) FIELD(MemoryRecord, flags)
+  RECORD(DeviceRecord, FIELD(device), FIELD(name), FIELD(uuid), FIELD(memory_bytes), FIELD(kind),
+         FIELD(units));
+  RECORD(KernelRecord, FIELD(start), FIELD(end), FIELD(device), FIELD(context), FIELD(stream), FIELD(name),
+         FIELD(correlation), FIELD(graph), FIELD(graph_node), FIELD(grid), FIELD(block), FIELD(registers),
+         FIELD(shared_bytes));
+  RECORD(MemoryRecord, FIELD(start), FIELD(end), FIELD(device), FIELD(context), FIELD(stream), FIELD(kind),
+         FIELD(correlation), FIELD(graph), FIELD(graph_node), FIELD(bytes), FIELD(peer), FIELD(flags));
 }
 
 void print_host_work() {
-  RECORD(SyncRecord)
-  FIELD(SyncRecord, start) FIELD(SyncRecord, end) FIELD(SyncRecord, kind) FIELD(SyncRecord, correlation)
-  FIELD(SyncRecord, device) FIELD(SyncRecord, context) FIELD(SyncRecord, stream) FIELD(SyncRecord, thread)
-  RECORD(CallRecord)
-  FIELD(CallRecord, start) FIELD(CallRecord, end) FIELD(CallRecord, name) FIELD(CallRecord, kind)
-  FIELD(CallRecord, thread) FIELD(CallRecord, correlation) FIELD(CallRecord, result)
-  FIELD(CallRecord, reserved)
-  RECORD(OverheadRecord)
-  FIELD(OverheadRecord, start) FIELD(OverheadRecord, end) FIELD(OverheadRecord, kind)
-  FIELD(OverheadRecord, thread)
-  RECORD(RangeRecord)
-  FIELD(RangeRecord, start) FIELD(RangeRecord, end) FIELD(RangeRecord, name) FIELD(RangeRecord, thread)
-  FIELD(RangeRecord, domain) FIELD(RangeRecord, reserved)
+  RECORD(SyncRecord, FIELD(start), FIELD(end), FIELD(kind), FIELD(correlation), FIELD(device), FIELD(context),
+         FIELD(stream), FIELD(thread));
+  RECORD(CallRecord, FIELD(start), FIELD(end), FIELD(name), FIELD(kind), FIELD(thread), FIELD(correlation),
+         FIELD(result), FIELD(reserved));
+  RECORD(OverheadRecord, FIELD(start), FIELD(end), FIELD(kind), FIELD(thread));
+  RECORD(RangeRecord, FIELD(start), FIELD(end), FIELD(name), FIELD(thread), FIELD(domain), FIELD(reserved));
 }
 
 void print_readings() {
-  RECORD(ClockRecord)
-  FIELD(ClockRecord, source) FIELD(ClockRecord, monotonic) FIELD(ClockRecord, realtime)
-  FIELD(ClockRecord, clock) FIELD(ClockRecord, uncertainty)
-  RECORD(SampleRecord)
-  FIELD(SampleRecord, time) FIELD(SampleRecord, device) FIELD(SampleRecord, gpu_utilization)
-  FIELD(SampleRecord, memory_utilization) FIELD(SampleRecord, sm_clock) FIELD(SampleRecord, memory_clock)
-  FIELD(SampleRecord, temperature) FIELD(SampleRecord, power) FIELD(SampleRecord, other_processes)
-  FIELD(SampleRecord, throttle_reasons) FIELD(SampleRecord, memory_used) FIELD(SampleRecord, memory_total)
+  RECORD(ClockRecord, FIELD(source), FIELD(monotonic), FIELD(realtime), FIELD(clock), FIELD(uncertainty));
+  RECORD(SampleRecord, FIELD(time), FIELD(device), FIELD(gpu_utilization), FIELD(memory_utilization),
+         FIELD(sm_clock), FIELD(memory_clock), FIELD(temperature), FIELD(power), FIELD(other_processes),
+         FIELD(throttle_reasons), FIELD(memory_used), FIELD(memory_total));
 }
 
 }  // namespace
@@ -76,5 +82,5 @@ int main() {
   print_device_work();
   print_host_work();
   print_readings();
-  return 0;
+  return g_whole ? 0 : 1;
 }

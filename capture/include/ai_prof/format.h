@@ -121,11 +121,11 @@ struct SyncRecord {
 
 enum SyncKind : std::uint32_t {
   kSyncUnknown = 0,
-  kEventSynchronize = 1,   // the host waits for an event
-  kStreamWaitEvent = 2,    // a stream waits for an event; the host does not
-  kStreamSynchronize = 3,  // the host waits for a stream or queue
-  kContextSynchronize = 4, // the host waits for a device
-  kBlockingCopy = 5,       // the host waits for a copy that it asked for
+  kEventSynchronize = 1,    // the host waits for an event
+  kStreamWaitEvent = 2,     // a stream waits for an event; the host does not
+  kStreamSynchronize = 3,   // the host waits for a stream or queue
+  kContextSynchronize = 4,  // the host waits for a device
+  kBlockingCopy = 5,        // the host waits for a copy that it asked for
 };
 
 // A host call. Times are on the host clock of the file.
@@ -215,7 +215,13 @@ struct EndRecord {
   std::uint32_t reserved;
 };
 
-enum EndReason : std::uint32_t { kEndExit = 1, kEndWindow = 2, kEndStop = 3, kEndFileFull = 4, kEndError = 5 };
+enum EndReason : std::uint32_t {
+  kEndExit = 1,
+  kEndWindow = 2,
+  kEndStop = 3,
+  kEndFileFull = 4,
+  kEndError = 5
+};
 
 static_assert(sizeof(Preamble) == 24);
 static_assert(sizeof(BlockHeader) == 16);

@@ -104,8 +104,7 @@ cl_command_queue create_queue_with_properties(cl_context context, cl_device_id d
 
 cl_int retain_queue(cl_command_queue queue) noexcept {
   const cl_int result = next<kRetainCommandQueue>()(queue);
-  if (Capture* capture = Capture::known(); capture != nullptr && result == kSuccess)
-    capture->retained(queue);
+  if (Capture* capture = Capture::known(); capture != nullptr && result == kSuccess) capture->retained(queue);
   return result;
 }
 

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from ai_prof.gate.metrics import Backend  # noqa: TC001 - msgspec reads annotations at run time
+from ai_prof.gate.metrics import Backend
 
 
 class MachineFacts(msgspec.Struct, frozen=True, kw_only=True):

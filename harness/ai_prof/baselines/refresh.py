@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from ai_prof.baselines.store import Baseline  # noqa: TC001 - msgspec reads annotations at run time
+from ai_prof.baselines.store import Baseline
 from ai_prof.gate.metrics import METRICS, PROVISIONAL_SD, Backend, Metric
 from ai_prof.gate.model import Reason, Run, WorkloadVerdict
 from ai_prof.gate.values import effect_of, run_values, session_values

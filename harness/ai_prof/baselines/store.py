@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from ai_prof.errors import BaselineError, NothingToCompareError
-from ai_prof.gate.metrics import Backend  # noqa: TC001 - msgspec reads annotations at run time
-from ai_prof.gate.model import Run  # noqa: TC001 - msgspec reads annotations at run time
+from ai_prof.gate.metrics import Backend
+from ai_prof.gate.model import Run
 
 SCHEMA = "ai-prof/baseline/1"
 

@@ -6,17 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ai_prof.cli.capture_options import add_capture_options, capture_options, output_folder
+from ai_prof.cli.summary_text import render
 from ai_prof.collect.environment import capture_environment
 from ai_prof.errors import NothingToCompareError, UsageError
-from ai_prof.timeline.summary import summarise, to_text
+from ai_prof.timeline.summary import summarise
 from ai_prof.trace.open import open_trace
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,6 +60,6 @@ def tell(output: Path) -> int:
     if not output.is_dir() or not list(output.glob("*.aiprof")):
         msg = "the program used no CUDA and no OpenCL device: there is nothing to show"
         raise NothingToCompareError(msg)
-    summary = summarise(open_trace(Path(output)))
-    print(to_text(summary))
+    summary = summarise(open_trace(output))
+    print(render(summary))
     return 0 if summary.devices else NothingToCompareError.exit_code

@@ -90,18 +90,18 @@ def observe(device: Backend) -> Moment:
 def describe(before: Moment, after: Moment, trace: Trace | None) -> dict[str, Any]:
     """What a run's record keeps of its surroundings; what could not be read is absent.
 
-    `foreign_cores` is the mean number of cores that other programs kept busy. Clocks and throttle reasons
-    are those sampled during the run where the capture has samples, else those read at its end.
+    `foreign_cores` is the mean number of cores that other programs kept busy. The clock is that sampled
+    during the run: read at its end, the GPU is idle already and its clock says nothing of the run.
     """
     wall = max(after.wall_s - before.wall_s, 1e-9)
     foreign = (after.cpu_busy_s - before.cpu_busy_s) - (after.cpu_children_s - before.cpu_children_s)
     seen: dict[str, Any] = {"load": before.load, "foreign_cores": round(max(0.0, foreign / wall), 3)}
     if after.gpus:
         reasons = [gpu.throttle_reasons for gpu in (*before.gpus, *after.gpus)]
-        clocks = [gpu.sm_clock_mhz for gpu in after.gpus if gpu.sm_clock_mhz is not None]
+        clocks: list[int] = []
         if trace is not None and len(trace.samples.time):
             reasons += [int(bits) for bits in trace.samples.throttle_reasons if bits >= 0]
-            clocks = [int(mhz) for mhz in trace.samples.sm_clock_mhz if mhz > 0] or clocks
+            clocks = [int(mhz) for mhz in trace.samples.sm_clock_mhz if mhz > 0]
         every = 0
         for bits in reasons:
             every |= bits or 0

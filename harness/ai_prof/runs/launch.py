@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 from datetime import datetime, timezone
-from pathlib import Path  # noqa: TC003 - msgspec reads the annotation
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -16,7 +16,7 @@ from ai_prof.errors import TraceError
 from ai_prof.gate.model import Reason, Run
 from ai_prof.runs import process
 from ai_prof.runs.environment import describe, observe
-from ai_prof.runs.workloads import Workload  # noqa: TC001 - msgspec reads the annotation
+from ai_prof.runs.workloads import Workload
 from ai_prof.timeline.evidence import evidence
 from ai_prof.trace.open import open_trace
 

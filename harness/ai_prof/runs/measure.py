@@ -19,7 +19,7 @@ from ai_prof.errors import AiProfError
 from ai_prof.gate.model import Run
 from ai_prof.runs.environment import lock_names
 from ai_prof.runs.host_lock import host_lock
-from ai_prof.runs.launch import Job  # noqa: TC001 - msgspec reads the annotation
+from ai_prof.runs.launch import Job
 
 COLLECTOR = Path(__file__).with_name("bench_workloads.py")
 RESULTS = "benchmark.json"

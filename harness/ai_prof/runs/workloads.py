@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from pathlib import Path  # noqa: TC003 - msgspec reads the annotation
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec

@@ -1,0 +1,234 @@
+#include "cupti/cuda_source.h"
+
+#include <utility>
+
+#include "core/json.h"
+#include "core/say.h"
+#include "cupti/find_cupti.h"
+#include "cupti/subscription.h"
+
+namespace ai_prof::cupti {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kRound{250};
+
+// CUPTI's callbacks carry no word of ours.
+CudaSource* g_source = nullptr;
+
+steady_clock::duration seconds(double s) {
+  return std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<double>(s));
+}
+
+}  // namespace
+
+CudaSource::CudaSource(const Config& config)
+    : config_(config), driver_(load_driver()), pool_(config.buffer_bytes), decoder_(driver_), clock_(api_) {}
+
+void CudaSource::start(const Config& config) {
+  auto* source = new CudaSource(config);
+  g_source = source;
+  std::string error;
+  const bool begun = source->load(error) && source->begin(error);
+  if (!begun) say("CUDA is not captured: " + error);
+  Recorder* recorder = Recorder::start(config, *source, "cuda");
+  if (recorder == nullptr) {
+    if (begun) source->abandon();
+    return;
+  }
+  source->describe(*recorder, error);
+  source->recorder_.store(recorder, std::memory_order_release);
+  if (!begun) recorder->end(format::kEndError);
+}
+
+bool CudaSource::load(std::string& error) {
+  const std::vector<std::string> candidates =
+      cupti_candidates(config_.cupti, mapped_files(), driver_.version());
+  if (load_cupti(candidates, api_, error)) return true;
+  error = "no usable libcupti (" + error +
+          "); install nvidia-cuda-cupti or name one with AI_PROF_CUPTI";
+  return false;
+}
+
+bool CudaSource::begin(std::string& error) {
+  // Subscribing is the only way to learn that another client is there.
+  if (!subscribe(api_, subscriber_, error)) return false;
+  if (config_.iterations != 0 || config_.steady) {
+    warnings_.emplace_back("AI_PROF_ITERATIONS and AI_PROF_STEADY are not heeded for CUDA: all is recorded");
+    say(warnings_.back());
+  }
+  set_attributes(api_, warnings_);
+  const CUptiResult registered = api_.cuptiActivityRegisterCallbacks(requested, completed);
+  if (registered != CUPTI_SUCCESS) {
+    error = "CUPTI takes no buffers: " + api_.describe(registered);
+  } else if (config_.delay_s > 0) {
+    window_ = Window::kBefore;
+    turns_ = steady_clock::now() + seconds(config_.delay_s);
+    return true;
+  } else if (enable(api_, config_, warnings_, error)) {
+    window_ = Window::kOpen;
+    turns_ = steady_clock::now() + seconds(config_.duration_s);
+    return true;
+  }
+  api_.cuptiUnsubscribe(subscriber_);
+  return false;
+}
+
+// There is no file to write to: leave the program as if we had never come.
+void CudaSource::abandon() noexcept {
+  inert_.store(true, std::memory_order_relaxed);
+  disable(api_, config_);
+  api_.cuptiUnsubscribe(subscriber_);
+}
+
+void CudaSource::describe(Recorder& recorder, const std::string& error) {
+  recorder.meta("cupti_path", json_string(api_.path));
+  recorder.meta("cupti_version", std::to_string(api_.version));
+  recorder.meta("cupti_headers", std::to_string(CUPTI_API_VERSION));
+  const int driver = driver_.version();
+  recorder.meta("driver_version", driver != 0 ? std::to_string(driver) : "null");
+  if (!error.empty()) {
+    recorder.error(error);
+    return;
+  }
+  recorder.meta("cupti_device_memory_bytes", std::to_string(device_memory_bound(api_)));
+  if (config_.level == Level::kApi && !api_.selects_calls()) recorder.meta("level", json_string("kernel"));
+}
+
+void CUPTIAPI CudaSource::requested(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records) noexcept {
+  *buffer = g_source->pool_.take(*bytes);
+  *most_records = 0;
+  g_source->alive_.store(true, std::memory_order_release);
+}
+
+void CUPTIAPI CudaSource::completed(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t,
+                                    std::size_t valid) noexcept {
+  if (buffer != nullptr) g_source->keep(buffer, valid);
+}
+
+void CudaSource::keep(std::uint8_t* buffer, std::size_t valid) noexcept {
+  Recorder* recorder = recorder_.load(std::memory_order_acquire);
+  const bool over = inert_.load(std::memory_order_relaxed) || (recorder != nullptr && recorder->closed());
+  if (pool_.kind(buffer) != BufferPool::Kind::kSlot) {
+    if (!over) count_discarded(buffer, valid);
+    pool_.release(buffer);
+  } else if (over || valid == 0) {
+    pool_.release(buffer);
+  } else {
+    pool_.put({buffer, valid});
+    if (recorder != nullptr && pool_.crowded()) recorder->wake();
+  }
+}
+
+void CudaSource::count_discarded(std::uint8_t* buffer, std::size_t valid) noexcept {
+  if (pool_.kind(buffer) == BufferPool::Kind::kShared) {
+    discarded_[format::kKernel].fetch_add(valid / sizeof(Kernel) + 1, std::memory_order_relaxed);
+    return;
+  }
+  CUpti_Activity* record = nullptr;
+  while (api_.cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS) {
+    discarded_[block_of(record->kind)].fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+milliseconds CudaSource::drain(Recorder& recorder) {
+  if (!std::exchange(warmed_, true)) pool_.warm();
+  if (window_ == Window::kOver) return kRound;
+  turn_window(recorder);
+  const auto now = steady_clock::now();
+  const bool round = now - flushed_ >= kRound;
+  if (round) {
+    flushed_ = now;
+    pool_.round();
+    flush(0, recorder);
+  }
+  read_buffers(recorder);
+  if (round) decoder_.round(recorder);
+  return kRound;
+}
+
+// Before CUDA is up a flush may never return.
+void CudaSource::flush(std::uint32_t flag, Recorder& recorder) {
+  if (!alive_.load(std::memory_order_acquire)) return;
+  const CUptiResult result = api_.cuptiActivityFlushAll(flag);
+  if (result != CUPTI_SUCCESS) recorder.meta("flush_error", json_string(api_.describe(result)));
+}
+
+void CudaSource::read_buffers(Recorder& recorder) {
+  for (Filled filled{}; pool_.next(filled); pool_.release(filled.data)) read(filled, recorder);
+  if (decoder_.any()) clock_.settle(recorder);
+  std::size_t dropped = 0;
+  if (alive_.load(std::memory_order_acquire) &&
+      api_.cuptiActivityGetNumDroppedRecords(nullptr, 0, &dropped) == CUPTI_SUCCESS && dropped != 0) {
+    recorder.cupti_dropped(dropped);
+  }
+  for (std::size_t block = format::kKernel; block <= format::kRange; ++block) {
+    const std::uint64_t discarded = discarded_[block].exchange(0, std::memory_order_relaxed);
+    if (discarded != 0) recorder.budget_dropped(static_cast<format::BlockType>(block), discarded);
+  }
+}
+
+void CudaSource::read(const Filled& filled, Recorder& recorder) {
+  CUpti_Activity* record = nullptr;
+  for (;;) {
+    const CUptiResult result = api_.cuptiActivityGetNextRecord(filled.data, filled.bytes, &record);
+    if (result == CUPTI_ERROR_MAX_LIMIT_REACHED) return;
+    if (result != CUPTI_SUCCESS) {
+      recorder.error("a buffer of CUPTI's could not be read to its end: " + api_.describe(result));
+      return;
+    }
+    decoder_.decode(*record, recorder);
+  }
+}
+
+void CudaSource::turn_window(Recorder& recorder) {
+  if (steady_clock::now() < turns_) return;
+  if (window_ == Window::kBefore) {
+    std::string error;
+    if (enable(api_, config_, warnings_, error)) {
+      window_ = Window::kOpen;
+      turns_ = steady_clock::now() + seconds(config_.duration_s);
+    } else {
+      say("CUDA is not captured: " + error);
+      recorder.error(error);
+      recorder.end(format::kEndError);
+    }
+  } else if (config_.duration_s > 0) {
+    recorder.end(format::kEndWindow);
+  }
+}
+
+void CudaSource::calibrate(Recorder& recorder) {
+  if (alive_.load(std::memory_order_acquire)) clock_.read(recorder);
+}
+
+// At exit CUPTI is left as it is: taking it down while the driver goes has deadlocked.
+void CudaSource::finish(Recorder& recorder, format::EndReason reason) {
+  if (std::exchange(window_, Window::kOver) != Window::kOver) {
+    if (reason != format::kEndExit) disable(api_, config_);
+    flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED, recorder);
+    read_buffers(recorder);
+    decoder_.finish(recorder);
+    if (reason != format::kEndExit) api_.cuptiUnsubscribe(subscriber_);
+    judge(recorder);
+  }
+  if (!warnings_.empty()) recorder.meta("warnings", json_list(warnings_));
+}
+
+// What a user must know of a capture that looks well and is not.
+void CudaSource::judge(Recorder& recorder) {
+  if (decoder_.launches() != 0 && decoder_.kernels() == 0) {
+    const std::string error = std::to_string(decoder_.launches()) +
+                              " launches were seen and no kernel was recorded: this libcupti (" + api_.path +
+                              ") may be too old for the GPU; name a newer one with AI_PROF_CUPTI";
+    say(error);
+    recorder.error(error);
+  }
+  if (const std::uint32_t idle = decoder_.idle_contexts(); idle != 0) {
+    warnings_.push_back(std::to_string(idle) + " CUDA context(s) without any recorded device work");
+  }
+}
+
+}  // namespace ai_prof::cupti

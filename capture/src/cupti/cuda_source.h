@@ -1,0 +1,76 @@
+// The CUDA source of a capture: CUPTI fills buffers on the program's threads, the recorder's thread reads them.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "core/recorder.h"
+#include "cupti/buffer_pool.h"
+#include "cupti/cupti_api.h"
+#include "cupti/decoder.h"
+#include "cupti/host_clock.h"
+
+namespace ai_prof::cupti {
+
+class CudaSource final : public Source {
+ public:
+  // Loads CUPTI and begins to record, then opens the file: the exit handlers of what was loaded last run first,
+  // and the recorder's must run before CUPTI's. Whatever fails is said and kept in the file's META. Once in a
+  // process; the source lives for ever.
+  static void start(const Config& config);
+
+  std::chrono::milliseconds drain(Recorder& recorder) override;
+  void calibrate(Recorder& recorder) override;
+  void finish(Recorder& recorder, format::EndReason reason) override;
+  void forked() noexcept override { inert_.store(true, std::memory_order_relaxed); }
+
+ private:
+  explicit CudaSource(const Config& config);
+
+  // On the thread that initializes CUDA. False, and why in `error`, when nothing can be captured.
+  bool load(std::string& error);
+  bool begin(std::string& error);
+  void abandon() noexcept;
+  void describe(Recorder& recorder, const std::string& error);
+
+  // CUPTI's callbacks, on any thread.
+  static void CUPTIAPI requested(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records) noexcept;
+  static void CUPTIAPI completed(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t bytes,
+                                 std::size_t valid) noexcept;
+  void keep(std::uint8_t* buffer, std::size_t valid) noexcept;
+  void count_discarded(std::uint8_t* buffer, std::size_t valid) noexcept;
+
+  // On the recorder's thread.
+  void flush(std::uint32_t flag, Recorder& recorder);
+  void read_buffers(Recorder& recorder);
+  void read(const Filled& filled, Recorder& recorder);
+  void turn_window(Recorder& recorder);
+  void judge(Recorder& recorder);
+
+  const Config& config_;
+  CuptiApi api_;
+  DriverApi driver_;
+  BufferPool pool_;
+  Decoder decoder_;
+  HostClock clock_;
+  CUpti_SubscriberHandle subscriber_ = nullptr;
+  std::vector<std::string> warnings_;
+
+  enum class Window { kBefore, kOpen, kOver };
+  Window window_ = Window::kOver;  // until all is set up
+  std::chrono::steady_clock::time_point turns_;  // when the window opens or, once open, when it ends
+  std::chrono::steady_clock::time_point flushed_{};
+  bool warmed_ = false;
+
+  std::atomic<Recorder*> recorder_{nullptr};
+  std::atomic<bool> alive_{false};  // CUPTI has asked for a buffer: CUDA is up, and CUPTI may be flushed
+  std::atomic<bool> inert_{false};
+  std::array<std::atomic<std::uint64_t>, format::kEnd + 1> discarded_{};  // records, by block type
+};
+
+}  // namespace ai_prof::cupti

@@ -1,0 +1,69 @@
+// CUPTI's activity records turned into the file's.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "core/recorder.h"
+#include "cupti/cupti_api.h"
+#include "cupti/host_calls.h"
+#include "cupti/layouts.h"
+#include "cupti/names.h"
+
+namespace ai_prof::cupti {
+
+// The block that records of `kind` go to; 0 for those that are not written.
+std::uint32_t block_of(CUpti_ActivityKind kind);
+
+// Lives on the recorder's thread.
+class Decoder {
+ public:
+  explicit Decoder(const DriverApi& driver) : driver_(driver) {}
+
+  void decode(const CUpti_Activity& record, Recorder& recorder);
+  // Between two flushes of CUPTI.
+  void round(Recorder& recorder) { calls_.round(recorder); }
+  void finish(Recorder& recorder) { calls_.finish(recorder); }
+
+  // Any record at all has come.
+  [[nodiscard]] bool any() const { return any_; }
+  [[nodiscard]] std::uint64_t kernels() const { return kernels_; }
+  [[nodiscard]] std::uint64_t launches() const { return calls_.launches(); }
+  // Contexts that were created and of which no device work was seen.
+  [[nodiscard]] std::uint32_t idle_contexts() const;
+
+ private:
+  struct ContextState {
+    std::uint32_t device = format::kNone32;
+    bool worked = false;
+  };
+  struct OpenRange {
+    std::int64_t start = 0;
+    std::uint32_t name = 0;
+    std::uint32_t thread = 0;
+    std::uint32_t domain = 0;
+  };
+
+  void kernel(const Kernel& record, Recorder& recorder);
+  void memcpy(const Memcpy& record, Recorder& recorder);
+  void peer_copy(const PeerCopy& record, Recorder& recorder);
+  void memset(const Memset& record, Recorder& recorder);
+  void graph(const GraphTrace& record, Recorder& recorder);
+  void synchronization(const Synchronization& record, Recorder& recorder);
+  void overhead(const Overhead& record, Recorder& recorder);
+  void marker(const Marker& record, Recorder& recorder);
+  void context(const Context& record);
+  void worked(std::uint32_t device, std::uint32_t context, Recorder& recorder);
+
+  const DriverApi& driver_;
+  Names names_;
+  HostCalls calls_;
+  std::unordered_set<std::uint32_t> devices_;
+  std::unordered_map<std::uint32_t, ContextState> contexts_;
+  std::unordered_map<std::uint32_t, OpenRange> ranges_;
+  std::uint64_t kernels_ = 0;
+  bool any_ = false;
+};
+
+}  // namespace ai_prof::cupti

@@ -1,0 +1,69 @@
+#include "cupti/host_calls.h"
+
+namespace ai_prof::cupti {
+namespace {
+
+// More calls than a program makes in two rounds.
+constexpr std::size_t kRuntimeSlots = std::size_t{1} << 18;
+
+}  // namespace
+
+HostCalls::HostCalls() : runtime_(kRuntimeSlots, 0) {}
+
+// Interned once a call, not once a record.
+std::uint32_t HostCalls::name_of(const CallRow* row, Recorder& recorder) {
+  const auto [found, added] = names_.try_emplace(row, 0);
+  if (added) found->second = recorder.intern(row != nullptr ? plain_name(row->name) : "unknown call");
+  return found->second;
+}
+
+format::CallRecord HostCalls::call_record(const Api& record, Recorder& recorder) {
+  const CallRow* row = find_call(record.kind, record.cbid);
+  format::CallRecord call{};
+  call.start = static_cast<std::int64_t>(record.start);
+  call.end = static_cast<std::int64_t>(record.end);
+  call.name = name_of(row, recorder);
+  call.kind = row != nullptr ? row->kind : format::kCallOther;
+  call.thread = record.threadId;
+  call.correlation = record.correlationId;
+  call.result = static_cast<std::int32_t>(record.returnValue);
+  return call;
+}
+
+std::uint32_t& HostCalls::runtime_slot(std::uint32_t correlation) {
+  return runtime_[correlation % kRuntimeSlots];
+}
+
+void HostCalls::add(const Api& record, Recorder& recorder) {
+  const format::CallRecord call = call_record(record, recorder);
+  if (record.kind == CUPTI_ACTIVITY_KIND_RUNTIME) {
+    runtime_slot(call.correlation) = call.correlation;
+    write(call, recorder);
+  } else {
+    fresh_.push_back(call);
+  }
+}
+
+void HostCalls::round(Recorder& recorder) {
+  write_outermost(waiting_, recorder);
+  waiting_.swap(fresh_);
+}
+
+void HostCalls::finish(Recorder& recorder) {
+  write_outermost(waiting_, recorder);
+  write_outermost(fresh_, recorder);
+}
+
+void HostCalls::write(const format::CallRecord& call, Recorder& recorder) {
+  if (call.kind == format::kCallLaunch || call.kind == format::kCallGraphLaunch) ++launches_;
+  recorder.add(format::kCall, call);
+}
+
+void HostCalls::write_outermost(std::vector<format::CallRecord>& calls, Recorder& recorder) {
+  for (const format::CallRecord& call : calls) {
+    if (runtime_slot(call.correlation) != call.correlation) write(call, recorder);
+  }
+  calls.clear();
+}
+
+}  // namespace ai_prof::cupti

@@ -1,0 +1,129 @@
+#include "cupti/subscription.h"
+
+#include <cstdlib>
+#include <initializer_list>
+#include <span>
+
+#include "cupti/calls.h"
+
+namespace ai_prof::cupti {
+namespace {
+
+// The default; 100,000 operations that the device has not finished.
+constexpr std::size_t kDeviceBufferBytes = 3'200'000;
+// 6.4 million operations in flight in 200 MB, a quarter of what CUPTI would take by itself.
+constexpr std::size_t kDeviceBuffers = 64;
+
+constexpr CUpti_ActivityKind kKinds[] = {
+    CUPTI_ACTIVITY_KIND_CONTEXT, CUPTI_ACTIVITY_KIND_MEMCPY,          CUPTI_ACTIVITY_KIND_MEMCPY2,
+    CUPTI_ACTIVITY_KIND_MEMSET,  CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, CUPTI_ACTIVITY_KIND_OVERHEAD,
+};
+
+void CUPTIAPI ignore(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*) {}
+
+template <typename Value>
+void set(const CuptiApi& api, CUpti_ActivityAttribute attribute, const char* name, Value value, Problems& problems) {
+  std::size_t bytes = sizeof value;
+  const CUptiResult result = api.cuptiActivitySetAttribute(attribute, &bytes, &value);
+  if (result != CUPTI_SUCCESS) problems.push_back(std::string(name) + " not set: " + api.describe(result));
+}
+
+std::uint64_t get(const CuptiApi& api, CUpti_ActivityAttribute attribute) {
+  std::size_t value = 0;
+  std::size_t bytes = sizeof value;
+  return api.cuptiActivityGetAttribute(attribute, &bytes, &value) == CUPTI_SUCCESS ? value : 0;
+}
+
+// NVTX loads what this names when the program first calls it; without it no range reaches CUPTI.
+bool nvtx_is_ours() {
+  return std::getenv("NVTX_INJECTION64_PATH") != nullptr;
+}
+
+using EnableCall = decltype(&::cuptiActivityEnableRuntimeApi);
+
+// An older CUPTI does not know the newest calls, nor can a program on it make them: refusals are only counted.
+std::size_t switch_calls(EnableCall enable_call, std::span<const CallRow> rows, bool on) {
+  std::size_t refused = 0;
+  for (const CallRow& row : rows) {
+    if (enable_call(row.id, on ? 1 : 0) != CUPTI_SUCCESS) ++refused;
+  }
+  return refused;
+}
+
+void enable_calls(const CuptiApi& api, Problems& problems) {
+  if (!api.selects_calls()) {
+    problems.push_back("host calls are not recorded: this CUPTI can't select single calls; use one of CUDA 12.8 or later");
+    return;
+  }
+  const std::size_t runtime = switch_calls(api.cuptiActivityEnableRuntimeApi, runtime_calls(), true);
+  const std::size_t driver = switch_calls(api.cuptiActivityEnableDriverApi, driver_calls(), true);
+  if (runtime == runtime_calls().size() || driver == driver_calls().size()) {
+    problems.push_back("host calls are not recorded: CUPTI refused all of them");
+  }
+}
+
+}  // namespace
+
+bool subscribe(const CuptiApi& api, CUpti_SubscriberHandle& subscriber, std::string& error) {
+  const CUptiResult result = api.cuptiSubscribe(&subscriber, ignore, nullptr);
+  if (result == CUPTI_SUCCESS) return true;
+  if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) {
+    error =
+        "another tool holds CUPTI in this process (torch.profiler, Nsight Systems, Nsight Compute, cuda-gdb, "
+        "compute-sanitizer or a second profiler): run without it";
+  } else {
+    error = "can't subscribe to CUPTI: " + api.describe(result);
+  }
+  return false;
+}
+
+void set_attributes(const CuptiApi& api, Problems& problems) {
+  set(api, CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_SIZE, "device buffer size", kDeviceBufferBytes, problems);
+  set(api, CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT, "device buffer limit", kDeviceBuffers, problems);
+  // A buffer a thread would hold that thread's records back until it had filled it.
+  set(api, CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER, "one buffer for all threads", std::uint8_t{0}, problems);
+  if (api.cuptiSetThreadIdType == nullptr) {
+    problems.emplace_back("thread ids are pthread's: this CUPTI has no cuptiSetThreadIdType");
+    return;
+  }
+  const CUptiResult result = api.cuptiSetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
+  if (result != CUPTI_SUCCESS) problems.push_back("thread ids are pthread's: " + api.describe(result));
+}
+
+std::uint64_t device_memory_bound(const CuptiApi& api) {
+  return get(api, CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_SIZE) * get(api, CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT);
+}
+
+bool enable(const CuptiApi& api, const Config& config, Problems& problems, std::string& error) {
+  // Kernels first: with CONCURRENT_KERNEL refused the rest says nothing.
+  const CUptiResult kernels = api.cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+  if (kernels != CUPTI_SUCCESS) {
+    error = "CUPTI does not record kernels: " + api.describe(kernels);
+    return false;
+  }
+  const auto enable_kind = [&](CUpti_ActivityKind kind) {
+    const CUptiResult result = api.cuptiActivityEnable(kind);
+    if (result == CUPTI_SUCCESS) return;
+    problems.push_back("activity kind " + std::to_string(static_cast<int>(kind)) + " is not recorded: " +
+                       api.describe(result));
+  };
+  for (const CUpti_ActivityKind kind : kKinds) enable_kind(kind);
+  if (nvtx_is_ours()) enable_kind(CUPTI_ACTIVITY_KIND_MARKER);
+  if (config.graphs == Graphs::kGraph) enable_kind(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
+  if (config.level == Level::kApi) enable_calls(api, problems);
+  return true;
+}
+
+void disable(const CuptiApi& api, const Config& config) {
+  if (config.level == Level::kApi && api.selects_calls()) {
+    switch_calls(api.cuptiActivityEnableRuntimeApi, runtime_calls(), false);
+    switch_calls(api.cuptiActivityEnableDriverApi, driver_calls(), false);
+  }
+  // What was not enabled refuses, and that is all right.
+  if (config.graphs == Graphs::kGraph) api.cuptiActivityDisable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
+  if (nvtx_is_ours()) api.cuptiActivityDisable(CUPTI_ACTIVITY_KIND_MARKER);
+  for (const CUpti_ActivityKind kind : kKinds) api.cuptiActivityDisable(kind);
+  api.cuptiActivityDisable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+}
+
+}  // namespace ai_prof::cupti

@@ -144,3 +144,73 @@ def _block(kind: int, rows: list[bytes]) -> bytes:
     text = kind in {STRING, META}
     fields = struct.pack("<III", kind, 1 if text else len(rows[0]), len(payload) if text else len(rows))
     return fields + struct.pack("<I", crc32c(fields + payload)) + payload + bytes(-len(payload) % 8)
+
+
+class Program(Capture):
+    """A simulated program: one host thread at a time, in-order streams, and every record of what it did."""
+
+    LAUNCH_NS = 4_000
+    LATENCY_NS = 2_000
+
+    def __init__(self, *, calls: bool = True, **header: object) -> None:
+        super().__init__(**header)
+        self.calls = calls
+        self.now = 1_000_000_000
+        self.free: dict[int, int] = {}
+        self.last = 0
+        self.thread = 1
+        self.starts: list[int] = []  # first device operation of each iteration
+        self._marked = False
+        self.device()
+        self.clock(1, 1, 5)
+
+    def iteration(self) -> None:
+        """The next operation begins an iteration."""
+        self._marked = True
+
+    def work(self, ns: int) -> None:
+        """The host computes."""
+        self.now += ns
+
+    def launch(self, name: str, ns: int, stream: int = 7) -> None:
+        start, end, correlation = self._enqueue("cudaLaunchKernel", LAUNCH, ns, stream)
+        self.kernel(name, start, end, stream=stream, correlation=correlation)
+
+    def graph_launch(self, names: list[str], ns: int, stream: int = 7) -> None:
+        start, end, correlation = self._enqueue("cudaGraphLaunch", 9, ns * len(names), stream)
+        for i, name in enumerate(names):
+            begin = start + i * ns
+            self.kernel(name, begin, begin + ns, stream=stream, correlation=correlation, graph=(1, 100 + i))
+        assert begin + ns == end
+
+    def copy(self, kind: int, ns: int, size: int = 1024, stream: int = 7) -> None:
+        start, end, correlation = self._enqueue("cudaMemcpyAsync", COPY, ns, stream)
+        self.memory(kind, start, end, size=size, stream=stream, correlation=correlation)
+
+    def synchronize(self, stream: int = 7) -> None:
+        begin = self.now
+        self.now = max(self.now, self.free.get(stream, 0)) + 3_000
+        self.last += 1
+        if self.calls:
+            self.call(
+                "cudaStreamSynchronize",
+                begin,
+                self.now,
+                kind=SYNC_CALL,
+                correlation=self.last,
+                thread=self.thread,
+            )
+        self.sync(STREAM_SYNC, begin, self.now, stream=stream, correlation=self.last, thread=self.thread)
+
+    def _enqueue(self, name: str, kind: int, ns: int, stream: int) -> tuple[int, int, int]:
+        begin = self.now
+        self.now += self.LAUNCH_NS
+        self.last += 1
+        if self.calls:
+            self.call(name, begin, self.now, kind=kind, correlation=self.last, thread=self.thread)
+        start = max(self.now + self.LATENCY_NS, self.free.get(stream, 0))
+        self.free[stream] = start + ns
+        if self._marked:
+            self.starts.append(start)
+            self._marked = False
+        return start, start + ns, self.last

@@ -1,10 +1,10 @@
 """Why the device idled: every ns of gap has exactly one cause.
 
-The state of the thread that launches the operation after the gap decides. Until its launch call has
-returned: `sync` while it is blocked in a synchronize or a blocking copy; `launch` in any other call, or
-between two calls at most 100 us apart; else, outside CUDA for longer, `data` at an iteration's start or
-before an upload, otherwise `host`. After the return the device has its work: `device` if the rest is at most
-5 us (hardware latency), else `wait` (for a stream or an event). `unknown` without the launch's record.
+The operation after the gap decides, and the thread that launched it. Without the launch's record the gap is
+`unknown`. If the launch had returned before the gap began, it is `device` up to 5 us (hardware latency), else
+`wait` (for a stream or an event). Otherwise, stretch by stretch: `sync` while the thread is blocked in a
+synchronize or a blocking copy; `launch` in any other call, or between two calls at most 100 us apart; and
+outside CUDA for longer, `data` at an iteration's start or before an upload, else `host`.
 """
 
 from __future__ import annotations
@@ -59,28 +59,28 @@ def gap_causes(
     launched = operations.launched[following]
     known = launched >= 0
     by_gap[~known, _UNKNOWN] = (gaps.end - gaps.start)[~known]
-    handed = np.clip(launched, gaps.start, gaps.end)  # when the device had its work
-    rest = np.where(known, gaps.end - handed, 0)
-    by_gap[:, _DEVICE] = np.where(rest <= LATENCY_NS, rest, 0)
-    by_gap[:, _WAIT] = rest - by_gap[:, _DEVICE]
+    hosts = known & (launched > gaps.start)
+    ready = np.where(known & ~hosts, gaps.end - gaps.start, 0)
+    by_gap[:, _DEVICE] = np.where(ready <= LATENCY_NS, ready, 0)
+    by_gap[:, _WAIT] = ready - by_gap[:, _DEVICE]
     feeds = (operations.kind[following] == CopyKind.HOST_TO_DEVICE) | np.isin(gaps.end, iteration_starts)
-    hosts = known & (handed > gaps.start)
     last_sync = np.full(len(gaps.start), -1, np.int64)
     states = _HostStates(trace, operations, device)
     processes, threads = operations.process[following], operations.thread[following]
     for process, thread in np.unique(np.stack((processes, threads), 1)[hosts], axis=0).tolist():
         mine = np.flatnonzero(hosts & (processes == process) & (threads == thread))
-        stretches = Intervals(gaps.start[mine], handed[mine])
+        stretches = Intervals(gaps.start[mine], gaps.end[mine])
         blocked, inside = states.of(process, thread)
         sync, sync_gap = intersect_pieces(stretches, blocked)
         calls, calls_gap = intersect_pieces(stretches, inside)
         in_sync = _sum(sync, sync_gap, len(mine))
         in_calls = _sum(calls, calls_gap, len(mine)) - in_sync
-        outside = handed[mine] - gaps.start[mine] - in_sync - in_calls
+        outside = gaps.end[mine] - gaps.start[mine] - in_sync - in_calls
         by_gap[mine, _SYNC], by_gap[mine, _LAUNCH] = in_sync, in_calls
         by_gap[mine, _DATA] = np.where(feeds[mine], outside, 0)
         by_gap[mine, _HOST] = np.where(feeds[mine], 0, outside)
-        np.maximum.at(last_sync, mine[sync_gap], sync.end)
+        drained = sync.end <= launched[mine[sync_gap]]  # and not waiting for the operation itself
+        np.maximum.at(last_sync, mine[sync_gap[drained]], sync.end[drained])
     return GapCauses(by_gap, following, _sync_shadow(gaps, following, hosts, last_sync))
 
 

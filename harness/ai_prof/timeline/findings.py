@@ -108,18 +108,22 @@ def _gaps(timeline: DeviceTimeline) -> list[Finding]:
 
 
 def _syncs(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
-    """Synchronizes that cost run-ahead: the gap while blocked and the gap until the host leads again."""
+    """Synchronizes that cost run-ahead: the gap while blocked and the gap until the host leads again.
+
+    Without them host and device would still need their own time, so they return at most what the host
+    spent blocked, and at most the gap.
+    """
     busy, shadow = timeline.busy, timeline.causes.sync_shadow
     figures = sync_figures(trace, timeline.device, timeline.operations, busy.low, busy.high)
-    blocked = timeline.causes.total()["sync"]
-    if shadow + blocked < _NOTABLE * busy.window or not shadow + blocked:
+    saves = min(shadow + timeline.causes.total()["sync"], figures.blocked_ns, busy.gap)
+    if saves < _NOTABLE * busy.window or not saves:
         return []
     return [
         _finding(
             timeline,
             "frequent-syncs",
-            "warning" if shadow + blocked >= GAP_HEALTHY * busy.window else "info",
-            shadow + blocked,
+            "warning" if saves >= GAP_HEALTHY * busy.window else "info",
+            saves,
             syncs_per_iteration=figures.count / timeline.iterations_in_window,
             by_kind=figures.by_kind,
             sync_shadow=shadow / busy.window,

@@ -19,6 +19,7 @@ MIN_CONFIDENCE = 0.5
 _SURE = 0.8
 _HOST_FREE = 0.7  # what never meets the host may be the layers of one long iteration
 _SLOW_START = 1.25  # an early iteration this much longer than the median is warm-up
+_NEAREST = 64  # rows to look through for a token that comes once per iteration
 _SAMPLE = 64  # iterations that vote on where an iteration begins
 
 
@@ -73,9 +74,7 @@ def find_iterations(trace: Trace, operations: Operations, device: int) -> Iterat
         nothing = np.zeros(0, np.int64)
         return Iterations(sequence, nothing, nothing, 0, last_whole=False, method="none", confidence=0.0)
     used, period = found
-    offset = _phase(used, period)
-    rows = period.anchors - offset
-    rows = rows[rows >= 0]
+    rows = _first_rows(used, period)
     # A synchronize is no work of the device: the iteration starts with the first operation after it.
     next_operation = np.append(np.flatnonzero(used.operation >= 0), len(used))
     rows = next_operation[np.searchsorted(next_operation, rows)]
@@ -125,6 +124,25 @@ def _most_periodic(
     return best if best and best[1].explained >= MIN_CONFIDENCE else None
 
 
+def _first_rows(sequence: Sequence, period: Period) -> I64:
+    """The rows at which iterations begin.
+
+    They are counted back from the next token that comes once per iteration, so that what an odd iteration
+    has more or less elsewhere shifts nothing.
+    """
+    offset = _phase(sequence, period)
+    last = int(period.anchors[1:][period.equal][-1]) - offset
+    example = sequence.token[last : last + period.size]
+    low = max(int(period.anchors[0]) - offset - period.size // 2, 0)
+    for distance in range(min(period.size, _NEAREST)):
+        if (example == example[distance]).sum() == 1:
+            rows = low + np.flatnonzero(sequence.token[low:] == example[distance]) - distance
+            if len(rows) == len(period.anchors):
+                return rows[rows >= 0]
+    rows = period.anchors - offset
+    return rows[rows >= 0]
+
+
 def _phase(sequence: Sequence, period: Period) -> int:
     """Rows from an iteration's first row to the anchor that follows it.
 
@@ -132,11 +150,10 @@ def _phase(sequence: Sequence, period: Period) -> int:
     double, since the host's view of an iteration ends there, and so does one before an upload, the batch.
     """
     ends = period.anchors[1:][period.equal][-_SAMPLE:]
-    back = np.arange(period.size)  # row anchor - back, for each way back within one iteration
+    back = np.arange(period.size)
     at = ends[:, None] - back[None, :]
     pause = np.median(sequence.pause[at], axis=0)
-    token = sequence.token[at[-1]]
-    before = sequence.token[at[-1] - 1]
+    token, before = sequence.token[at[-1]], sequence.token[at[-1] - 1]
     uploads = (token == UPLOAD_TOKEN) & (before != UPLOAD_TOKEN)
     score = (pause + 1) * np.where(uploads, 2, 1) * np.where(before < COPY_TOKEN, 2, 1)
     score[sequence.operation[at[-1]] < 0] = 0

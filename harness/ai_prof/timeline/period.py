@@ -116,7 +116,8 @@ def _period(token: I64, pieces: _Pieces, which: int, digest: np.uint64) -> Perio
     steady = np.flatnonzero(equal)
     first, last = int(steady[0]), int(steady[-1])
     span = int(size[first : last + 1].sum())
-    explained = int(size[first : last + 1][_explained(size, equal)[first : last + 1]].sum()) / span
+    explains = _explained(token, begin, size, equal)
+    explained = int(size[explains].sum()) / span
     # An iteration of about the size beside the steady span is one too: the first ones differ a little.
     similar = (size >= wanted / 2) & (size <= 2 * wanted)
     while first and similar[first - 1]:
@@ -131,15 +132,34 @@ def _period(token: I64, pieces: _Pieces, which: int, digest: np.uint64) -> Perio
     return Period(wanted, anchors, equal[first : last + 1], explained, example, meets)
 
 
-def _explained(size: I64, equal: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _explained(token: I64, begin: I64, size: I64, equal: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Which pieces are iterations: equal ones beside an equal one, and nearly equal ones beside those.
 
     A token that comes twice per iteration has equal pieces too, but never two in a row.
     """
     repeated = equal & _beside(equal)
+    if not repeated.any():
+        return repeated
     wanted = int(size[equal][0])
-    near = np.abs(size - wanted) <= _NEAR * wanted
-    return repeated | (near & _beside(repeated))
+    close = ~equal & _beside(repeated) & (np.abs(size - wanted) <= _NEAR * wanted)
+    rows = np.flatnonzero(close)
+    example = int(begin[equal][0])
+    shared = _shared(token, begin[rows], size[rows], token[example : example + wanted])
+    close[rows] = shared >= (1 - _NEAR) * wanted
+    return repeated | close
+
+
+def _shared(token: I64, begin: I64, size: I64, example: I64) -> I64:
+    """How many rows of each piece an example has too, as multisets; (n,)."""
+    kinds, wanted = np.unique(example, return_counts=True)
+    piece = np.repeat(np.arange(len(begin)), size)
+    row = np.arange(len(piece)) - np.repeat(np.cumsum(size) - size, size) + np.repeat(begin, size)
+    at = np.minimum(np.searchsorted(kinds, token[row]), len(kinds) - 1)
+    known = kinds[at] == token[row]
+    counts = np.zeros((len(begin), len(kinds)), np.int64)
+    np.add.at(counts, (piece[known], at[known]), 1)
+    shared: I64 = np.minimum(counts, wanted).sum(axis=1)
+    return shared
 
 
 def _beside(flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

@@ -47,4 +47,5 @@ def tag(trace: Trace, timelines: Sequence[DeviceTimeline]) -> str | None:
     if compute >= _BUSY * window:
         return "compute-bound"
     worst = max(shares, key=lambda name: shares[name])
-    return worst if shares[worst] else None
+    unknown = sum(t.causes.total()["unknown"] for t in timelines)
+    return worst if shares[worst] > unknown else None

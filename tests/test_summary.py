@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import json
+
+import aiprof_file as af
+import pytest
+
+from ai_prof import cli
+
+DEVICE_KEYS = [
+    *("device", "uuid", "name", "rank", "window_ns", "window"),
+    *("kernel_busy", "copy_only", "gap", "device_busy", "comm_exposed", "stream_concurrency"),
+    *("kernel_count", "kernel_mean_us", "kernel_p50_us", "kernel_p95_us", "tiny_kernel_share"),
+    *("memcpy_count", "memset_count", "copy_compute_overlap", "sync_count", "sync_blocked_ns", "syncs"),
+    *("streams", "structure", "iterations", "gap_causes", "sync_shadow", "gap_histogram", "longest_gaps"),
+]
+
+
+def loop(iterations=20, *, work=500_000, kernel=100_000, kernels=3, upload=20_000, calls=True):
+    program = af.Program(calls=calls, rank=3)
+    for _ in range(iterations):
+        program.work(work)
+        if upload:
+            program.copy(af.HTOD, upload)
+        for k in range(kernels):
+            program.launch(f"k{k % 7}", kernel)
+        program.synchronize()
+    return program
+
+
+def summary(capsys, folder, program, *options):
+    path = program.write(folder)
+    code = cli.main(["summary", "--input", str(path), "--json", *options])
+    assert code == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def ids(found):
+    return [finding["id"] for finding in found["findings"]]
+
+
+def test_json_has_the_documented_form(tmp_path, capsys):
+    found = summary(capsys, tmp_path, loop())
+    assert list(found) == ["schema", "source", "devices", "findings", "tag"]
+    assert found["schema"] == "ai-prof/summary/1"
+    assert list(found["source"]) == ["format", "files", "complete", "losses"]
+    assert found["source"]["losses"]["kernel"] == {
+        "captured": 60,
+        "cupti_dropped": 0,
+        "invalid_time": 0,
+        "budget_dropped": 0,
+    }
+    (device,) = found["devices"]
+    assert list(device) == DEVICE_KEYS
+    assert list(device["structure"]) == ["kernels", "copies", "copy_bytes", "syncs", "graph_launches"]
+    assert list(device["iterations"]) == [
+        *("count", "median_ms", "p5_ms", "p95_ms", "boundaries_ns", "method", "confidence")
+    ]
+    assert list(device["gap_causes"]) == ["launch", "sync", "data", "host", "wait", "device", "unknown"]
+    for finding in found["findings"]:
+        assert list(finding) == ["id", "severity", "evidence", "saves_ms", "actions"]
+        assert finding["severity"] in {"info", "warning", "critical"}
+        assert finding["actions"]
+
+
+def test_figures_agree_with_each_other(tmp_path, capsys):
+    (device,) = summary(capsys, tmp_path, loop())["devices"]
+    assert device["rank"] == 3
+    assert device["window"] == "iterations"
+    assert device["kernel_busy"] + device["copy_only"] + device["gap"] == pytest.approx(1)
+    assert device["device_busy"] == pytest.approx(device["kernel_busy"] + device["copy_only"])
+    assert sum(device["gap_causes"].values()) == pytest.approx(device["gap"])
+    assert sum(device["gap_histogram"]["share"]) == pytest.approx(device["gap"])
+    assert len(device["gap_histogram"]["share"]) == len(device["gap_histogram"]["edges_us"])
+    assert sum(device["syncs"].values()) == device["sync_count"]
+    assert device["iterations"]["count"] == len(device["iterations"]["boundaries_ns"]) == 20
+    assert device["iterations"]["median_ms"] == pytest.approx(0.829)
+    longest = device["longest_gaps"][0]
+    assert longest["cause"] == "data"
+    assert longest["length_ms"] == pytest.approx(0.509)
+    assert (longest["before"], longest["after"]) == ("k2", "memcpy host to device")
+
+
+def test_a_data_gap_comes_first(tmp_path, capsys):
+    found = summary(capsys, tmp_path, loop())
+    assert found["findings"][0]["id"] == "gap-data"
+    assert found["findings"][0]["severity"] == "critical"
+    assert found["findings"][0]["saves_ms"] == pytest.approx(0.5)
+    assert found["tag"] == "data-bound"
+    assert "short-capture" in ids(found)
+
+
+def test_tiny_kernels_are_launch_bound(tmp_path, capsys):
+    found = summary(capsys, tmp_path, loop(work=0, kernel=1_000, kernels=300, upload=1_000))
+    assert found["tag"] == "launch-bound"
+    assert ids(found)[:1] == ["gap-launch"]
+    assert "small-kernels" in ids(found)
+
+
+def test_a_fed_device_is_compute_bound(tmp_path, capsys):
+    found = summary(capsys, tmp_path, loop(work=1_000, kernel=900_000))
+    assert found["tag"] == "compute-bound"
+    assert ids(found)[0] == "hot-kernel"
+
+
+def test_copies_that_hide_behind_nothing(tmp_path, capsys):
+    found = summary(capsys, tmp_path, loop(work=1_000, upload=900_000))
+    assert found["tag"] == "copy-bound"
+    assert "unoverlapped-copies" in ids(found)
+
+
+def test_without_host_calls_the_cause_is_unknown(tmp_path, capsys):
+    found = summary(capsys, tmp_path, loop(calls=False))
+    assert found["devices"][0]["gap_causes"]["unknown"] == pytest.approx(found["devices"][0]["gap"])
+    assert "gap-unknown" in ids(found)
+    assert found["tag"] is None
+
+
+def test_utilization_that_contradicts_the_timeline_is_named(tmp_path, capsys):
+    program = loop()
+    for i in range(10):
+        program.sample(1_003_000_000 + i * 1_000_000, 100)
+    found = summary(capsys, tmp_path, program)
+    assert "utilization-above-timeline" in ids(found)
+
+
+def test_losses_come_before_everything(tmp_path, capsys):
+    program = loop()
+    program.loss(af.KERNEL, 60, budget=7)
+    found = summary(capsys, tmp_path, program)
+    assert ids(found)[0] == "lost-records"
+    assert found["findings"][0]["evidence"] == {"lost": {"kernel": 7}}
+
+
+def test_the_span_can_be_forced(tmp_path, capsys):
+    (device,) = summary(capsys, tmp_path, loop(), "--window", "span")["devices"]
+    assert device["window"] == "span"
+    assert device["kernel_count"] == 60
+
+
+def test_text_names_the_cause_first_in_few_lines(tmp_path, capsys):
+    path = loop().write(tmp_path)
+    assert cli.main(["summary", "--input", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 12
+    assert "idle 61.4% of the time: waiting for data 60.3%" in lines[0]
+
+
+def test_no_gpu_work_is_exit_3(tmp_path, capsys):
+    path = af.Program().write(tmp_path)
+    assert cli.main(["summary", "--input", str(path), "--json"]) == 3
+    captured = capsys.readouterr()
+    found = json.loads(captured.out)
+    assert found["devices"] == []
+    assert "no device work" in found["reason"]
+    assert "no device work" in captured.err
+
+
+def test_output_is_written_and_a_bad_folder_is_said(tmp_path, capsys):
+    path = loop().write(tmp_path)
+    target = tmp_path / "summary.json"
+    assert cli.main(["summary", "--input", str(path), "--json", "--output", str(target)]) == 0
+    assert json.loads(target.read_text())["schema"] == "ai-prof/summary/1"
+    assert cli.main(["summary", "--input", str(path), "--output", str(tmp_path / "no" / "x")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["h-100-0.aiprof", "summary.json"]
+
+
+def test_unreadable_input_is_exit_2(tmp_path, capsys):
+    assert cli.main(["summary", "--input", str(tmp_path / "absent")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_cut_capture_is_summarised_and_said(tmp_path, capsys):
+    path = loop().write(tmp_path, closed=False)
+    assert cli.main(["summary", "--input", str(path), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert "without closing" in captured.err
+    found = json.loads(captured.out)
+    assert not found["source"]["complete"]
+    assert ids(found)[0] == "incomplete-capture"

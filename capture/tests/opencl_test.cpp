@@ -186,6 +186,22 @@ void nothing_is_kept_from_the_driver() {
   });
 }
 
+void the_window_is_kept() {
+  const auto files =
+      captured({{"AI_PROF_ENABLE", "1"}, {"AI_PROF_DELAY", "0.3"}, {"AI_PROF_DURATION", "0.3"}}, [] {
+        Program program(fake_driver());
+        cl_command_queue queue = program.queue();
+        for (int i = 0; i < 12; ++i) {  // a second and more
+          program.launch(queue);
+          std::this_thread::sleep_for(std::chrono::milliseconds{100});
+        }
+      });
+  const auto kernels = files.at(0).records<format::KernelRecord>(format::kKernel);
+  CHECK(!kernels.empty() && kernels.size() < 9);
+  const auto ends = files.at(0).records<format::EndRecord>(format::kEnd);
+  CHECK(ends.size() == 1 && ends[0].reason == format::kEndWindow);
+}
+
 void the_budget_is_kept_and_loss_counted() {
   const auto files = captured({{"AI_PROF_ENABLE", "1"}, {"AI_PROF_BUFFER_MB", "1"}}, [] {
     Program program(fake_driver());
@@ -255,6 +271,7 @@ int main() {
   off_changes_nothing();
   the_program_sees_its_own_queues();
   nothing_is_kept_from_the_driver();
+  the_window_is_kept();
   the_budget_is_kept_and_loss_counted();
   a_forked_child_has_its_own_file();
   a_kernel_handle_that_comes_back_has_its_new_name();

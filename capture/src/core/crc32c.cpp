@@ -38,7 +38,7 @@ std::uint64_t load64(const std::byte* at) {
 #if defined(__x86_64__)
 __attribute__((target("sse4.2"))) std::uint32_t crc32c_hardware(std::span<const std::byte> bytes,
                                                                 std::uint32_t crc) noexcept {
-  std::uint64_t state = static_cast<std::uint32_t>(~crc);
+  std::uint64_t state = ~crc;
   const std::byte* at = bytes.data();
   std::size_t left = bytes.size();
   for (; left >= 8; left -= 8, at += 8) state = __builtin_ia32_crc32di(state, load64(at));

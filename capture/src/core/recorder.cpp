@@ -1,10 +1,10 @@
 #include "core/recorder.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <system_error>
@@ -303,7 +303,8 @@ void Recorder::write_losses() {
 
 void Recorder::flush() {
   write_pending_text();
-  for (std::uint32_t type = 0; type < kTypes; ++type) write_batch(static_cast<format::BlockType>(type));
+  for (std::uint32_t type = format::kString; type < kTypes; ++type)
+    write_batch(static_cast<format::BlockType>(type));
 }
 
 void Recorder::close_file() {

@@ -17,6 +17,7 @@ namespace ai_prof::opencl {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::steady_clock;
 
 constexpr std::size_t kMostQueueBytes = 16u << 20;  // more would only spread over the caches
 constexpr std::size_t kBytesPerPending = 1024;      // an item and, roughly, the driver's event that it holds
@@ -28,6 +29,10 @@ constexpr std::uint32_t kFirstObserved = 64;
 // Forks reset it, so it is a word and not a lock that a child could find held.
 enum class Started : int { kNo, kStarting, kYes };
 std::atomic<Started> g_started{Started::kNo};
+
+steady_clock::duration seconds(double count) {
+  return std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<double>(count));
+}
 
 std::uint32_t thread_id() noexcept {
   thread_local const auto id = static_cast<std::uint32_t>(gettid());
@@ -55,9 +60,11 @@ std::atomic<Capture*> Capture::current_{nullptr};
 std::atomic<Capture*> Capture::known_{nullptr};
 
 Capture::Capture(const Config& config)
-    : api_(config.level == Level::kApi),
+    : config_(config),
+      api_(config.level == Level::kApi),
       most_pending_(config.buffer_bytes / 2 / kBytesPerPending),
-      items_(std::min<std::size_t>(config.buffer_bytes / 4, kMostQueueBytes)) {}
+      items_(std::min<std::size_t>(config.buffer_bytes / 4, kMostQueueBytes)),
+      turns_(steady_clock::now() + seconds(config.delay_s)) {}
 
 void Capture::start_once() noexcept {
   Started expected = Started::kNo;
@@ -74,7 +81,13 @@ void Capture::start() noexcept {
     capture->recorder_ = Recorder::start(config(), *capture, "opencl");
     if (capture->recorder_ == nullptr) return;
     known_.store(capture, std::memory_order_release);
-    current_.store(capture, std::memory_order_release);
+    if (config().delay_s == 0) current_.store(capture, std::memory_order_release);
+    if (config().iterations != 0 || config().steady) {
+      constexpr std::string_view kWhat =
+          "AI_PROF_ITERATIONS and AI_PROF_STEADY are not heeded for OpenCL: all is recorded";
+      say(kWhat);
+      capture->recorder_->error(kWhat);
+    }
   } catch (const std::exception& error) {
     say(std::string("the OpenCL capture can't start: ") + error.what());
   }
@@ -183,6 +196,7 @@ void Capture::drop(const Item& item) noexcept {
 // ---- the recorder's thread ----
 
 milliseconds Capture::drain(Recorder& recorder) {
+  turn_window(recorder);
   for (bool more = true; more;) {
     take_items(recorder);
     take_devices(recorder);  // after the items, whose devices were known before them
@@ -194,6 +208,18 @@ milliseconds Capture::drain(Recorder& recorder) {
     if (clock->can_choose()) clock->calibrate(recorder);
   }
   return pending_ > 0 ? kBusyPause : kIdlePause;
+}
+
+void Capture::turn_window(Recorder& recorder) {
+  const auto now = steady_clock::now();
+  if (now < turns_ || known() != this) return;  // not yet, or not yet known
+  if (!open_) {
+    open_ = true;
+    turns_ = now + seconds(config_.duration_s);
+    current_.store(this, std::memory_order_release);
+  } else if (config_.duration_s > 0) {
+    recorder.end(format::kEndWindow);
+  }
 }
 
 void Capture::poll_queues(Recorder& recorder) {

@@ -24,10 +24,10 @@ namespace ai_prof::opencl {
 
 class Capture final : public Source {
  public:
-  // The capture that runs in this process; null when there is none.
+  // The capture that records now; null before its window, after its end, and when there is none.
   static Capture* current() noexcept { return current_.load(std::memory_order_acquire); }
 
-  // The same, and still there when the capture has ended: what queues were made with, and their release.
+  // The process's capture, recording or not: for what comes and goes, and what queues were made with.
   static Capture* known() noexcept { return known_.load(std::memory_order_acquire); }
 
   // Called when the program makes a context: the first one starts the capture. Never throws.
@@ -59,6 +59,7 @@ class Capture final : public Source {
   static void start() noexcept;
 
   std::uint32_t device_id(cl_device_id device);
+  void turn_window(Recorder& recorder);
   void take_items(Recorder& recorder);
   void take_devices(Recorder& recorder);
   void add_host_records(Recorder& recorder, const Item& item);
@@ -71,6 +72,7 @@ class Capture final : public Source {
   static std::atomic<Capture*> current_;
   static std::atomic<Capture*> known_;
 
+  const Config& config_;
   const bool api_;
   const std::size_t most_pending_;
   Recorder* recorder_ = nullptr;
@@ -91,6 +93,8 @@ class Capture final : public Source {
   std::array<std::uint32_t, kCallCount> call_names_{};
   std::vector<Queue*> busy_;
   std::size_t pending_ = 0;
+  bool open_ = false;                              // the window that DELAY and DURATION draw
+  std::chrono::steady_clock::time_point turns_{};  // when it opens, and then when it closes
 };
 
 }  // namespace ai_prof::opencl

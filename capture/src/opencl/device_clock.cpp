@@ -1,8 +1,7 @@
 #include "opencl/device_clock.h"
 
-#include <time.h>
-
 #include <algorithm>
+#include <ctime>
 #include <limits>
 #include <string>
 #include <string_view>

@@ -14,14 +14,14 @@ void guarded(Work&& work) noexcept {
   try {
     work();
   } catch (const std::exception& error) {
-    if (Capture* capture = Capture::current()) capture->problem(error.what());
+    if (Capture* capture = Capture::known()) capture->problem(error.what());
   }
 }
 
 cl_context noted(cl_context context) noexcept {
   if (context == nullptr) return context;
   Capture::start_once();
-  if (Capture* capture = Capture::current()) guarded([&] { capture->add_context(context); });
+  if (Capture* capture = Capture::known()) guarded([&] { capture->add_context(context); });
   return context;
 }
 
@@ -36,13 +36,13 @@ cl_context create_context_from_type(const cl_context_properties* properties, cl_
 }
 
 void note_queue(cl_command_queue queue, cl_context context, cl_device_id device, QueueView view) noexcept {
-  if (Capture* capture = Capture::current()) {
+  if (Capture* capture = Capture::known()) {
     guarded([&] { capture->add_queue(queue, context, device, std::move(view)); });
   }
 }
 
 void note_unprofiled() noexcept {
-  if (Capture* capture = Capture::current()) {
+  if (Capture* capture = Capture::known()) {
     capture->problem("the driver refused profiling for a command queue: its work is not recorded");
   }
 }
@@ -50,7 +50,7 @@ void note_unprofiled() noexcept {
 cl_command_queue create_queue(cl_context context, cl_device_id device, cl_bitfield wanted,
                               cl_int* error) noexcept {
   const auto create = next<kCreateCommandQueue>();
-  if (Capture::current() == nullptr) return create(context, device, wanted, error);
+  if (Capture::known() == nullptr) return create(context, device, wanted, error);
   if (cl_command_queue queue = create(context, device, wanted | kQueueProfilingEnable, error)) {
     note_queue(queue, context, device, {(wanted & kQueueProfilingEnable) != 0, {}});
     return queue;
@@ -84,7 +84,7 @@ std::vector<cl_properties> with_profiling(const std::vector<cl_properties>& list
 cl_command_queue create_queue_with_properties(cl_context context, cl_device_id device,
                                               const cl_properties* wanted, cl_int* error) noexcept {
   const auto create = next<kCreateCommandQueueWithProperties>();
-  if (Capture::current() == nullptr) return create(context, device, wanted, error);
+  if (Capture::known() == nullptr) return create(context, device, wanted, error);
   cl_command_queue queue = nullptr;
   bool on_device = false;
   guarded([&] {

@@ -25,7 +25,8 @@ BufferPool::BufferPool(std::size_t bytes)
   slot_memory_ = memory_ + kSlotBytes;
   for (std::size_t word = 0; word < words_; ++word) {
     const std::size_t left = slots_ - word * 64;
-    free_[word].store(left >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << left) - 1, std::memory_order_relaxed);
+    free_[word].store(left >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << left) - 1,
+                      std::memory_order_relaxed);
   }
 }
 
@@ -45,9 +46,9 @@ bool BufferPool::claim(std::atomic<std::uint64_t>& word, std::size_t& bit) noexc
   return false;
 }
 
-// Buffers start small and double after every four of a round. CUPTI gives a buffer back when it is full or when
-// all of its records are complete, and on a busy device the last record never is: a buffer must therefore hold
-// less than a round's records, whatever the rate.
+// Buffers start small and double after every four of a round. CUPTI gives a buffer back when it is full or
+// when all of its records are complete, and on a busy device the last record never is: a buffer must
+// therefore hold less than a round's records, whatever the rate.
 std::uint8_t* BufferPool::take(std::size_t& bytes) noexcept {
   for (std::size_t word = 0; word < words_; ++word) {
     std::size_t bit = 0;
@@ -88,7 +89,8 @@ void BufferPool::release(const std::uint8_t* buffer) noexcept {
       free_discards_.fetch_or(std::uint64_t{1} << slot, std::memory_order_release);
       return;
     }
-    case Kind::kShared: return;
+    case Kind::kShared:
+      return;
   }
 }
 

@@ -39,7 +39,9 @@ class BufferPool {
   // Takes back any buffer.
   void release(const std::uint8_t* buffer) noexcept;
   // True when so many slots wait that the reader should not sleep until its next turn.
-  [[nodiscard]] bool crowded() const noexcept { return waiting_.load(std::memory_order_relaxed) * 4 > slots_; }
+  [[nodiscard]] bool crowded() const noexcept {
+    return waiting_.load(std::memory_order_relaxed) * 4 > slots_;
+  }
 
   // ---- the reader's thread ----
   bool next(Filled& filled) noexcept;
@@ -61,7 +63,7 @@ class BufferPool {
 
   const std::size_t slots_;
   const std::size_t words_;
-  std::uint8_t* memory_ = nullptr;    // the discard region, then the slots
+  std::uint8_t* memory_ = nullptr;  // the discard region, then the slots
   std::uint8_t* slot_memory_ = nullptr;
   std::unique_ptr<std::atomic<std::uint64_t>[]> free_;  // a set bit is a free slot
   std::atomic<std::uint64_t> free_discards_{(std::uint64_t{1} << kDiscards) - 1};

@@ -7,10 +7,8 @@ namespace {
 
 using enum format::CallKind;
 
-#define RUNTIME(name, kind) \
-  { CUPTI_RUNTIME_TRACE_CBID_##name, #name, kind }
-#define DRIVER(name, kind) \
-  { CUPTI_DRIVER_TRACE_CBID_##name, #name, kind }
+#define RUNTIME(name, kind) {CUPTI_RUNTIME_TRACE_CBID_##name, #name, kind}
+#define DRIVER(name, kind) {CUPTI_DRIVER_TRACE_CBID_##name, #name, kind}
 
 // Ids never change meaning. Those newer than the oldest headers that we build with (13.0) stand as numbers.
 constexpr CallRow kRuntime[] = {

@@ -13,8 +13,8 @@
 namespace ai_prof::cupti {
 
 struct CallRow {
-  std::uint32_t id;        // CUpti_CallbackId
-  std::string_view name;   // as CUPTI spells it: cudaLaunchKernel_ptsz_v7000
+  std::uint32_t id;       // CUpti_CallbackId
+  std::string_view name;  // as CUPTI spells it: cudaLaunchKernel_ptsz_v7000
   format::CallKind kind;
 };
 

@@ -47,8 +47,7 @@ bool CudaSource::load(std::string& error) {
   const std::vector<std::string> candidates =
       cupti_candidates(config_.cupti, mapped_files(), driver_.version());
   if (load_cupti(candidates, api_, error)) return true;
-  error = "no usable libcupti (" + error +
-          "); install nvidia-cuda-cupti or name one with AI_PROF_CUPTI";
+  error = "no usable libcupti (" + error + "); install nvidia-cuda-cupti or name one with AI_PROF_CUPTI";
   return false;
 }
 
@@ -97,7 +96,8 @@ void CudaSource::describe(Recorder& recorder, const std::string& error) {
   if (config_.level == Level::kApi && !api_.selects_calls()) recorder.meta("level", json_string("kernel"));
 }
 
-void CUPTIAPI CudaSource::requested(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records) noexcept {
+void CUPTIAPI CudaSource::requested(std::uint8_t** buffer, std::size_t* bytes,
+                                    std::size_t* most_records) noexcept {
   *buffer = g_source->pool_.take(*bytes);
   *most_records = 0;
   g_source->alive_.store(true, std::memory_order_release);

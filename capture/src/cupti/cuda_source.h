@@ -1,4 +1,5 @@
-// The CUDA source of a capture: CUPTI fills buffers on the program's threads, the recorder's thread reads them.
+// The CUDA source of a capture: CUPTI fills buffers on the program's threads, the recorder's thread reads
+// them.
 #pragma once
 
 #include <array>
@@ -19,9 +20,9 @@ namespace ai_prof::cupti {
 
 class CudaSource final : public Source {
  public:
-  // Loads CUPTI and begins to record, then opens the file: the exit handlers of what was loaded last run first,
-  // and the recorder's must run before CUPTI's. Whatever fails is said and kept in the file's META. Once in a
-  // process; the source lives for ever.
+  // Loads CUPTI and begins to record, then opens the file: the exit handlers of what was loaded last run
+  // first, and the recorder's must run before CUPTI's. Whatever fails is said and kept in the file's META.
+  // Once in a process; the source lives for ever.
   static void start(const Config& config);
 
   std::chrono::milliseconds drain(Recorder& recorder) override;
@@ -39,9 +40,10 @@ class CudaSource final : public Source {
   void describe(Recorder& recorder, const std::string& error);
 
   // CUPTI's callbacks, on any thread.
-  static void CUPTIAPI requested(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records) noexcept;
-  static void CUPTIAPI completed(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t bytes,
-                                 std::size_t valid) noexcept;
+  static void CUPTIAPI requested(std::uint8_t** buffer, std::size_t* bytes,
+                                 std::size_t* most_records) noexcept;
+  static void CUPTIAPI completed(CUcontext context, std::uint32_t stream, std::uint8_t* buffer,
+                                 std::size_t bytes, std::size_t valid) noexcept;
   void keep(std::uint8_t* buffer, std::size_t valid) noexcept;
   void count_discarded(std::uint8_t* buffer, std::size_t valid) noexcept;
 
@@ -62,7 +64,7 @@ class CudaSource final : public Source {
   std::vector<std::string> warnings_;
 
   enum class Window { kBefore, kOpen, kOver };
-  Window window_ = Window::kOver;  // until all is set up
+  Window window_ = Window::kOver;                // until all is set up
   std::chrono::steady_clock::time_point turns_;  // when the window opens or, once open, when it ends
   std::chrono::steady_clock::time_point flushed_{};
   bool warmed_ = false;

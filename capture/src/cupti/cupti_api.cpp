@@ -43,7 +43,8 @@ void* open_library(const std::string& path) {
 
 std::string CuptiApi::describe(CUptiResult result) const {
   const char* text = nullptr;
-  if (cuptiGetResultString == nullptr || cuptiGetResultString(result, &text) != CUPTI_SUCCESS || text == nullptr) {
+  if (cuptiGetResultString == nullptr || cuptiGetResultString(result, &text) != CUPTI_SUCCESS ||
+      text == nullptr) {
     return "CUPTI error " + std::to_string(static_cast<int>(result));
   }
   return text;

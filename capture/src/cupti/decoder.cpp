@@ -20,26 +20,37 @@ std::uint32_t shared_bytes(const Kernel& record) {
 std::uint32_t copy_kind(std::uint8_t kind) {
   switch (kind) {
     case CUPTI_ACTIVITY_MEMCPY_KIND_HTOD:
-    case CUPTI_ACTIVITY_MEMCPY_KIND_HTOA: return format::kHostToDevice;
+    case CUPTI_ACTIVITY_MEMCPY_KIND_HTOA:
+      return format::kHostToDevice;
     case CUPTI_ACTIVITY_MEMCPY_KIND_DTOH:
-    case CUPTI_ACTIVITY_MEMCPY_KIND_ATOH: return format::kDeviceToHost;
+    case CUPTI_ACTIVITY_MEMCPY_KIND_ATOH:
+      return format::kDeviceToHost;
     case CUPTI_ACTIVITY_MEMCPY_KIND_ATOA:
     case CUPTI_ACTIVITY_MEMCPY_KIND_ATOD:
     case CUPTI_ACTIVITY_MEMCPY_KIND_DTOA:
-    case CUPTI_ACTIVITY_MEMCPY_KIND_DTOD: return format::kDeviceToDevice;
-    case CUPTI_ACTIVITY_MEMCPY_KIND_HTOH: return format::kHostToHost;
-    case CUPTI_ACTIVITY_MEMCPY_KIND_PTOP: return format::kPeerToPeer;
-    default: return format::kCopyUnknown;
+    case CUPTI_ACTIVITY_MEMCPY_KIND_DTOD:
+      return format::kDeviceToDevice;
+    case CUPTI_ACTIVITY_MEMCPY_KIND_HTOH:
+      return format::kHostToHost;
+    case CUPTI_ACTIVITY_MEMCPY_KIND_PTOP:
+      return format::kPeerToPeer;
+    default:
+      return format::kCopyUnknown;
   }
 }
 
 std::uint32_t sync_kind(CUpti_ActivitySynchronizationType type) {
   switch (type) {
-    case CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE: return format::kEventSynchronize;
-    case CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT: return format::kStreamWaitEvent;
-    case CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE: return format::kStreamSynchronize;
-    case CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE: return format::kContextSynchronize;
-    default: return format::kSyncUnknown;
+    case CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE:
+      return format::kEventSynchronize;
+    case CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT:
+      return format::kStreamWaitEvent;
+    case CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE:
+      return format::kStreamSynchronize;
+    case CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE:
+      return format::kContextSynchronize;
+    default:
+      return format::kSyncUnknown;
   }
 }
 
@@ -73,16 +84,24 @@ std::uint32_t block_of(CUpti_ActivityKind kind) {
   switch (kind) {
     case CUPTI_ACTIVITY_KIND_KERNEL:
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
-    case CUPTI_ACTIVITY_KIND_GRAPH_TRACE: return format::kKernel;
+    case CUPTI_ACTIVITY_KIND_GRAPH_TRACE:
+      return format::kKernel;
     case CUPTI_ACTIVITY_KIND_MEMCPY:
-    case CUPTI_ACTIVITY_KIND_MEMCPY2: return format::kMemcpy;
-    case CUPTI_ACTIVITY_KIND_MEMSET: return format::kMemset;
-    case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION: return format::kSync;
+    case CUPTI_ACTIVITY_KIND_MEMCPY2:
+      return format::kMemcpy;
+    case CUPTI_ACTIVITY_KIND_MEMSET:
+      return format::kMemset;
+    case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
+      return format::kSync;
     case CUPTI_ACTIVITY_KIND_RUNTIME:
-    case CUPTI_ACTIVITY_KIND_DRIVER: return format::kCall;
-    case CUPTI_ACTIVITY_KIND_OVERHEAD: return format::kOverhead;
-    case CUPTI_ACTIVITY_KIND_MARKER: return format::kRange;
-    default: return 0;
+    case CUPTI_ACTIVITY_KIND_DRIVER:
+      return format::kCall;
+    case CUPTI_ACTIVITY_KIND_OVERHEAD:
+      return format::kOverhead;
+    case CUPTI_ACTIVITY_KIND_MARKER:
+      return format::kRange;
+    default:
+      return 0;
   }
 }
 
@@ -90,18 +109,29 @@ void Decoder::decode(const CUpti_Activity& record, Recorder& recorder) {
   any_ = true;
   switch (record.kind) {
     case CUPTI_ACTIVITY_KIND_KERNEL:
-    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: return kernel(as<Kernel>(record), recorder);
-    case CUPTI_ACTIVITY_KIND_MEMCPY: return memcpy(as<Memcpy>(record), recorder);
-    case CUPTI_ACTIVITY_KIND_MEMCPY2: return peer_copy(as<PeerCopy>(record), recorder);
-    case CUPTI_ACTIVITY_KIND_MEMSET: return memset(as<Memset>(record), recorder);
-    case CUPTI_ACTIVITY_KIND_GRAPH_TRACE: return graph(as<GraphTrace>(record), recorder);
-    case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION: return synchronization(as<Synchronization>(record), recorder);
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
+      return kernel(as<Kernel>(record), recorder);
+    case CUPTI_ACTIVITY_KIND_MEMCPY:
+      return memcpy(as<Memcpy>(record), recorder);
+    case CUPTI_ACTIVITY_KIND_MEMCPY2:
+      return peer_copy(as<PeerCopy>(record), recorder);
+    case CUPTI_ACTIVITY_KIND_MEMSET:
+      return memset(as<Memset>(record), recorder);
+    case CUPTI_ACTIVITY_KIND_GRAPH_TRACE:
+      return graph(as<GraphTrace>(record), recorder);
+    case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
+      return synchronization(as<Synchronization>(record), recorder);
     case CUPTI_ACTIVITY_KIND_RUNTIME:
-    case CUPTI_ACTIVITY_KIND_DRIVER: return calls_.add(as<Api>(record), recorder);
-    case CUPTI_ACTIVITY_KIND_OVERHEAD: return overhead(as<Overhead>(record), recorder);
-    case CUPTI_ACTIVITY_KIND_MARKER: return marker(as<Marker>(record), recorder);
-    case CUPTI_ACTIVITY_KIND_CONTEXT: return context(as<Context>(record));
-    default: return;
+    case CUPTI_ACTIVITY_KIND_DRIVER:
+      return calls_.add(as<Api>(record), recorder);
+    case CUPTI_ACTIVITY_KIND_OVERHEAD:
+      return overhead(as<Overhead>(record), recorder);
+    case CUPTI_ACTIVITY_KIND_MARKER:
+      return marker(as<Marker>(record), recorder);
+    case CUPTI_ACTIVITY_KIND_CONTEXT:
+      return context(as<Context>(record));
+    default:
+      return;
   }
 }
 

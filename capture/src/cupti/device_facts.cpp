@@ -11,7 +11,8 @@ format::DeviceRecord describe_device(const DriverApi& driver, std::uint32_t devi
   record.kind = format::kCuda;
   std::string name = "CUDA device " + std::to_string(device);
   CUdevice handle = 0;
-  if (driver.cuDeviceGet != nullptr && driver.cuDeviceGet(&handle, static_cast<int>(device)) == CUDA_SUCCESS) {
+  if (driver.cuDeviceGet != nullptr &&
+      driver.cuDeviceGet(&handle, static_cast<int>(device)) == CUDA_SUCCESS) {
     char text[256] = {};
     if (driver.cuDeviceGetName != nullptr &&
         driver.cuDeviceGetName(text, sizeof text - 1, handle) == CUDA_SUCCESS) {
@@ -28,7 +29,8 @@ format::DeviceRecord describe_device(const DriverApi& driver, std::uint32_t devi
     }
     int units = 0;
     if (driver.cuDeviceGetAttribute != nullptr &&
-        driver.cuDeviceGetAttribute(&units, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, handle) == CUDA_SUCCESS) {
+        driver.cuDeviceGetAttribute(&units, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, handle) ==
+            CUDA_SUCCESS) {
       record.units = static_cast<std::uint32_t>(units);
     }
   }

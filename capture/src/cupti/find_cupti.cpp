@@ -27,7 +27,8 @@ bool any_contains(const std::vector<std::string>& mapped, std::string_view part)
 
 std::array<Major, 2> majors(const std::vector<std::string>& mapped, int driver_version) {
   const bool old_driver = driver_version > 0 && driver_version < 13000;
-  const bool old_runtime = any_contains(mapped, "/libcudart.so.12") && !any_contains(mapped, "/libcudart.so.13");
+  const bool old_runtime =
+      any_contains(mapped, "/libcudart.so.12") && !any_contains(mapped, "/libcudart.so.13");
   if (old_driver || old_runtime) return {kCuda12, kCuda13};
   return {kCuda13, kCuda12};
 }
@@ -36,7 +37,8 @@ std::array<Major, 2> majors(const std::vector<std::string>& mapped, int driver_v
 std::vector<std::string> package_folders(const std::vector<std::string>& mapped) {
   std::vector<std::string> folders;
   for (const std::string& path : mapped) {
-    for (const std::string_view name : {std::string_view("/site-packages/"), std::string_view("/dist-packages/")}) {
+    for (const std::string_view name :
+         {std::string_view("/site-packages/"), std::string_view("/dist-packages/")}) {
       const std::size_t at = path.find(name);
       if (at != std::string::npos) add(folders, path.substr(0, at + name.size()));
     }

@@ -1,8 +1,8 @@
 // The prefixes of CUPTI's records that the decoder reads.
 //
-// NVIDIA only ever appends fields, so a record of any later version is read through the oldest layout that has
-// the fields we want. The offsets below were the same in every release from 12.4 to 13.5; a header in which
-// one moved must not compile. Records are walked with cuptiActivityGetNextRecord, never by sizeof.
+// NVIDIA only ever appends fields, so a record of any later version is read through the oldest layout that
+// has the fields we want. The offsets below were the same in every release from 12.4 to 13.5; a header in
+// which one moved must not compile. Records are walked with cuptiActivityGetNextRecord, never by sizeof.
 #pragma once
 
 #include <cupti.h>

@@ -22,7 +22,8 @@ constexpr CUpti_ActivityKind kKinds[] = {
 void CUPTIAPI ignore(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*) {}
 
 template <typename Value>
-void set(const CuptiApi& api, CUpti_ActivityAttribute attribute, const char* name, Value value, Problems& problems) {
+void set(const CuptiApi& api, CUpti_ActivityAttribute attribute, const char* name, Value value,
+         Problems& problems) {
   std::size_t bytes = sizeof value;
   const CUptiResult result = api.cuptiActivitySetAttribute(attribute, &bytes, &value);
   if (result != CUPTI_SUCCESS) problems.push_back(std::string(name) + " not set: " + api.describe(result));
@@ -41,7 +42,8 @@ bool nvtx_is_ours() {
 
 using EnableCall = decltype(&::cuptiActivityEnableRuntimeApi);
 
-// An older CUPTI does not know the newest calls, nor can a program on it make them: refusals are only counted.
+// An older CUPTI does not know the newest calls, nor can a program on it make them: refusals are only
+// counted.
 std::size_t switch_calls(EnableCall enable_call, std::span<const CallRow> rows, bool on) {
   std::size_t refused = 0;
   for (const CallRow& row : rows) {
@@ -52,7 +54,8 @@ std::size_t switch_calls(EnableCall enable_call, std::span<const CallRow> rows, 
 
 void enable_calls(const CuptiApi& api, Problems& problems) {
   if (!api.selects_calls()) {
-    problems.push_back("host calls are not recorded: this CUPTI can't select single calls; use one of CUDA 12.8 or later");
+    problems.push_back(
+        "host calls are not recorded: this CUPTI can't select single calls; use one of CUDA 12.8 or later");
     return;
   }
   const std::size_t runtime = switch_calls(api.cuptiActivityEnableRuntimeApi, runtime_calls(), true);
@@ -81,7 +84,8 @@ void set_attributes(const CuptiApi& api, Problems& problems) {
   set(api, CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_SIZE, "device buffer size", kDeviceBufferBytes, problems);
   set(api, CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT, "device buffer limit", kDeviceBuffers, problems);
   // A buffer a thread would hold that thread's records back until it had filled it.
-  set(api, CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER, "one buffer for all threads", std::uint8_t{0}, problems);
+  set(api, CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER, "one buffer for all threads", std::uint8_t{0},
+      problems);
   if (api.cuptiSetThreadIdType == nullptr) {
     problems.emplace_back("thread ids are pthread's: this CUPTI has no cuptiSetThreadIdType");
     return;
@@ -91,7 +95,8 @@ void set_attributes(const CuptiApi& api, Problems& problems) {
 }
 
 std::uint64_t device_memory_bound(const CuptiApi& api) {
-  return get(api, CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_SIZE) * get(api, CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT);
+  return get(api, CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_SIZE) *
+         get(api, CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT);
 }
 
 bool enable(const CuptiApi& api, const Config& config, Problems& problems, std::string& error) {
@@ -104,8 +109,8 @@ bool enable(const CuptiApi& api, const Config& config, Problems& problems, std::
   const auto enable_kind = [&](CUpti_ActivityKind kind) {
     const CUptiResult result = api.cuptiActivityEnable(kind);
     if (result == CUPTI_SUCCESS) return;
-    problems.push_back("activity kind " + std::to_string(static_cast<int>(kind)) + " is not recorded: " +
-                       api.describe(result));
+    problems.push_back("activity kind " + std::to_string(static_cast<int>(kind)) +
+                       " is not recorded: " + api.describe(result));
   };
   for (const CUpti_ActivityKind kind : kKinds) enable_kind(kind);
   if (nvtx_is_ours()) enable_kind(CUPTI_ACTIVITY_KIND_MARKER);

@@ -1,0 +1,124 @@
+// Which libcupti is tried first, what host calls are called, and the pool of buffers.
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "cupti/buffer_pool.h"
+#include "cupti/calls.h"
+#include "cupti/find_cupti.h"
+#include "cupti/names.h"
+
+namespace {
+
+using namespace ai_prof;
+using namespace ai_prof::cupti;
+
+const std::string kTorch = "/venv/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so";
+const std::string kWheel13 = "/venv/lib/python3.12/site-packages/nvidia/cu13/lib/libcupti.so.13";
+const std::string kWheel12 = "/venv/lib/python3.12/site-packages/nvidia/cuda_cupti/lib/libcupti.so.12";
+
+void the_one_asked_for_stands_alone() {
+  CHECK(cupti_candidates("/my/libcupti.so", {"/usr/lib/libcupti.so.13"}, 13000) ==
+        std::vector<std::string>{"/my/libcupti.so"});
+}
+
+void the_mapped_one_comes_first() {
+  const auto tried =
+      cupti_candidates("", {"/usr/bin/python3", "/opt/cuda/libcupti.so.2026.1", kTorch}, 13000);
+  CHECK(tried.at(0) == "/opt/cuda/libcupti.so.2026.1");
+  CHECK(tried.at(1) == kWheel13 && tried.at(2) == kWheel12);
+  CHECK(tried.at(3) == "libcupti.so.13");
+}
+
+void an_older_driver_or_runtime_wants_the_older_one() {
+  CHECK(cupti_candidates("", {kTorch}, 12040).at(0) == kWheel12);
+  CHECK(cupti_candidates("", {kTorch, "/x/libcudart.so.12"}, 13000).at(0) == kWheel12);
+  CHECK(cupti_candidates("", {kTorch, "/x/libcudart.so.12", "/x/libcudart.so.13"}, 13000).at(0) == kWheel13);
+  CHECK(cupti_candidates("", {}, 0).at(0) == "libcupti.so.13");
+}
+
+void this_process_maps_its_c_library() {
+  const auto mapped = mapped_files();
+  CHECK(std::ranges::any_of(mapped,
+                            [](const auto& path) { return path.find("libc.so") != std::string::npos; }));
+  CHECK(std::set<std::string>(mapped.begin(), mapped.end()).size() == mapped.size());
+}
+
+void names_are_the_programmers() {
+  CHECK(plain_name("cudaLaunchKernel_ptsz_v7000") == "cudaLaunchKernel");
+  CHECK(plain_name("__cudaLaunchKernel_v13000") == "cudaLaunchKernel");
+  CHECK(plain_name("cuMemcpyHtoDAsync_v2_ptsz") == "cuMemcpyHtoDAsync");
+  CHECK(plain_name("cudaMemcpy2D_v3020") == "cudaMemcpy2D");
+  CHECK(plain_name("cuMemsetD32_v2") == "cuMemsetD32");
+  CHECK(plain_name("v2") == "v2");
+  CHECK(demangle("_Z1fi") == "f(int)");
+  CHECK(demangle("_Zoops") == "_Zoops");
+  CHECK(demangle("triton_poi_fused_0") == "triton_poi_fused_0");
+}
+
+// Ids that were measured or that NVIDIA's documentation names.
+void calls_are_found_by_id() {
+  const auto runtime = [](std::uint32_t id) { return find_call(CUPTI_ACTIVITY_KIND_RUNTIME, id); };
+  const auto driver = [](std::uint32_t id) { return find_call(CUPTI_ACTIVITY_KIND_DRIVER, id); };
+  for (const std::uint32_t launch : {211u, 214u, 430u}) CHECK(runtime(launch)->kind == format::kCallLaunch);
+  CHECK(driver(307)->kind == format::kCallLaunch && plain_name(driver(307)->name) == "cuLaunchKernel");
+  CHECK(runtime(165)->kind == format::kCallSync && runtime(311)->kind == format::kCallGraphLaunch);
+  CHECK(runtime(1) == nullptr && runtime(100'000) == nullptr);
+  for (const auto& rows : {runtime_calls(), driver_calls()}) {
+    std::set<std::uint32_t> ids;
+    for (const CallRow& row : rows) ids.insert(row.id);
+    CHECK(ids.size() == rows.size());
+  }
+}
+
+void a_pool_gives_every_slot_once_then_discards() {
+  BufferPool pool(8 << 20);
+  std::set<std::uint8_t*> given;
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < pool.slots(); ++i) given.insert(pool.take(bytes));
+  CHECK(given.size() == pool.slots() && pool.slots() == 7);
+  std::uint8_t* discard = pool.take(bytes);
+  CHECK(discard != nullptr && pool.kind(discard) == BufferPool::Kind::kDiscard);
+  for (int i = 0; i < 100; ++i) CHECK(pool.kind(pool.take(bytes)) != BufferPool::Kind::kSlot);
+  CHECK(pool.kind(pool.take(bytes)) == BufferPool::Kind::kShared);
+  for (std::uint8_t* slot : given) pool.put({slot, 8});
+  CHECK(pool.crowded());
+  Filled filled{};
+  for (; pool.next(filled); pool.release(filled.data)) CHECK(given.erase(filled.data) == 1);
+  CHECK(given.empty() && !pool.crowded());
+  CHECK(pool.kind(pool.take(bytes)) == BufferPool::Kind::kSlot);
+}
+
+// A buffer never holds more than a round's records, and a fast program soon fills large ones.
+void buffers_grow_within_a_round() {
+  BufferPool pool(256 << 20);
+  std::size_t before = 0;
+  std::size_t bytes = 0;
+  pool.take(bytes);
+  CHECK(bytes == 16 << 10);
+  for (int i = 0; i < 60; ++i) {
+    before += bytes;
+    pool.take(bytes);
+    CHECK(bytes <= before);
+  }
+  CHECK(bytes == 1 << 20);
+  pool.round();
+  pool.take(bytes);
+  CHECK(bytes == 16 << 10);
+}
+
+}  // namespace
+
+int main() {
+  the_one_asked_for_stands_alone();
+  the_mapped_one_comes_first();
+  an_older_driver_or_runtime_wants_the_older_one();
+  this_process_maps_its_c_library();
+  names_are_the_programmers();
+  calls_are_found_by_id();
+  a_pool_gives_every_slot_once_then_discards();
+  buffers_grow_within_a_round();
+  return test::verdict();
+}

@@ -1,0 +1,40 @@
+// A driver with one device, for the calls that need no context.
+#include <cuda.h>
+
+#include <cstdio>
+#include <cstring>
+
+extern "C" {
+
+CUresult cuDriverGetVersion(int* version) {
+  *version = 13000;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  if (ordinal != 0) return CUDA_ERROR_INVALID_DEVICE;
+  *device = ordinal;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetName(char* name, int bytes, CUdevice) {
+  std::snprintf(name, static_cast<std::size_t>(bytes), "Mock H200");
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice) {
+  for (int i = 0; i < 16; ++i) uuid->bytes[i] = static_cast<char>(i + 1);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice) {
+  *bytes = std::size_t{141} << 30;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
+  if (attribute != CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) return CUDA_ERROR_INVALID_VALUE;
+  *value = 132;
+  return CUDA_SUCCESS;
+}
+}

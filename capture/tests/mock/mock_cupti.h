@@ -1,0 +1,36 @@
+// How a test tells the mock libcupti what to pretend. The test dlopens the same file as the library does and
+// finds these functions by name.
+#pragma once
+
+#include <cupti.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+struct MockCupti {
+  CUptiResult subscribe_result = CUPTI_SUCCESS;
+  CUptiResult enable_kernel_result = CUPTI_SUCCESS;
+  std::uint32_t version = 130001;
+  std::size_t record_growth = 0;              // bytes appended to every record, as newer releases do
+  std::atomic<std::int64_t> clock_jump{0};    // added to the clock
+  std::atomic<bool> last_record_runs{false};  // FlushAll(0) gives nothing back: a record is not complete
+  unsigned flush_takes_ms = 0;
+  unsigned forced_flush_takes_ms = 0;
+  std::size_t dropped = 0;  // told, and reset, by cuptiActivityGetNumDroppedRecords
+  // What the library did.
+  bool subscribed = false;
+  unsigned flushes = 0;
+  unsigned forced_flushes = 0;
+  unsigned flushes_before_start = 0;  // before the first buffer was asked for; the real one may hang
+  unsigned calls_enabled = 0;
+  std::size_t largest_buffer = 0;
+};
+
+extern "C" {
+MockCupti* mock_cupti();
+// Copies a record of `bytes` into the current buffer if its kind is enabled. Any thread.
+void mock_emit(const void* record, std::size_t bytes);
+// CUPTI's clock, ns.
+std::uint64_t mock_now();
+}

@@ -1,0 +1,52 @@
+// A program under capture, played by a child process: it loads the library as the driver does, emits records
+// and exits.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "capture_file.h"
+#include "mock_cupti.h"
+
+namespace ai_prof::test {
+
+// Paths of what was built.
+struct Parts {
+  std::string library;  // libai_prof.so
+  std::string cupti;    // the mock
+  std::string old_cupti;
+  std::string cuda;
+};
+
+// What the child can do with the mock.
+struct Mock {
+  MockCupti* control = nullptr;
+  decltype(&::mock_emit) emit_bytes = nullptr;
+  decltype(&::mock_now) now = nullptr;
+
+  template <typename Record>
+  void emit(const Record& record) const {
+    emit_bytes(&record, sizeof record);
+  }
+};
+
+struct Program {
+  std::map<std::string, std::string> environment;
+  bool old_cupti = false;
+  std::function<void(MockCupti&)> prepare = [](MockCupti&) {};  // before the library is loaded
+  std::function<void(const Mock&)> body = [](const Mock&) {};
+};
+
+struct Outcome {
+  int status = -1;     // as waitpid tells it; not 0 when a check in the program failed
+  std::string errors;  // what the program wrote to stderr
+  std::vector<CaptureFile> files;
+
+  const CaptureFile& only() const;
+};
+
+Outcome run(const Parts& parts, const Program& program);
+
+}  // namespace ai_prof::test

@@ -1,4 +1,4 @@
-"""What the reference workloads share: their command line and a counting OpenCL queue."""
+"""What the reference workloads share: their command line and their last line."""
 
 from __future__ import annotations
 
@@ -50,6 +50,9 @@ def parse(description: str | None, faults: dict[str, str], iterations: int) -> O
     return Options(args.iterations, fault, strength)
 
 
-def report(iterations: int, launches: int) -> None:
-    """Print the program's own count of its iterations and kernel launches as the last line."""
-    sys.stdout.write(json.dumps({"iterations": iterations, "launches": launches}) + "\n")
+def report(iterations: int, launches: int | None = None) -> None:
+    """Print the program's own count of its iterations and, if it knows, kernel launches as the last line."""
+    counts = (
+        {"iterations": iterations} if launches is None else {"iterations": iterations, "launches": launches}
+    )
+    sys.stdout.write(json.dumps(counts) + "\n")

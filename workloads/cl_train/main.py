@@ -103,8 +103,11 @@ class Trainer:
     def step(self, batch: np.ndarray, target: np.ndarray) -> float:
         """Train on one batch of (BATCH, INPUT) and return the sum of squared errors before the update."""
         d = self.device
-        cl.enqueue_copy(self.queue, d["x"], batch, is_blocking=False)
-        cl.enqueue_copy(self.queue, d["target"], target, is_blocking=False)
+        # pyopencl waits for a copy whose event is dropped: these are kept until the loss is here.
+        uploads = [
+            cl.enqueue_copy(self.queue, d["x"], batch, is_blocking=False),
+            cl.enqueue_copy(self.queue, d["target"], target, is_blocking=False),
+        ]
         self.gemm("h", "x", "w1", (BATCH, INPUT, HIDDEN), (INPUT, 1, HIDDEN, 1))
         self.run("relu", (BATCH * HIDDEN,), d["h"])
         self.gemm("y", "h", "w2", (BATCH, HIDDEN, OUTPUT), (HIDDEN, 1, OUTPUT, 1))
@@ -117,6 +120,7 @@ class Trainer:
         self.run("descend", (INPUT * HIDDEN,), d["w1"], d["dw1"], np.float32(RATE))
         self.run("descend", (HIDDEN * OUTPUT,), d["w2"], d["dw2"], np.float32(RATE))
         cl.enqueue_copy(self.queue, self.loss, d["loss"])
+        del uploads
         return float(self.loss.sum())
 
 

@@ -1,0 +1,125 @@
+"""Train a small transformer with PyTorch: bf16 autocast, AdamW, batches prefetched from pinned memory."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from reference import Options, parse, report
+
+FAULTS = {
+    "sync": "wait for the device after every block of the forward pass",
+    "tiny": "a step runs as many micro-batches",
+    "stall": "the host sleeps before a step",
+    "slow": "the blocks' inner layers are wider",
+    "serial": "a batch is copied in line, from pageable memory, and not beside the step before",
+}
+BATCH, TOKENS, WIDTH, HEADS, BLOCKS, CLASSES = 32, 512, 768, 12, 6, 1024
+MICRO_BATCHES = 8
+BATCHES = 4
+STALL_S = 0.04
+
+
+class Block(nn.Module):
+    """Pre-norm attention and a feed-forward layer `inner` wide."""
+
+    def __init__(self, inner: int) -> None:
+        super().__init__()
+        self.norm_attention, self.norm_inner = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, inner), nn.Linear(inner, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, tokens, _ = x.shape
+        qkv = self.qkv(self.norm_attention(x)).view(batch, tokens, 3, HEADS, WIDTH // HEADS)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        mixed = functional.scaled_dot_product_attention(q, k, v)
+        x = x + self.out(mixed.transpose(1, 2).reshape(batch, tokens, WIDTH))
+        return x + self.down(functional.gelu(self.up(self.norm_inner(x))))
+
+
+def build_model(device: str, slow: float = 0.0) -> nn.Sequential:
+    """Blocks from (batch, TOKENS, WIDTH) features to (batch, TOKENS, CLASSES) logits."""
+    inner = 4 * WIDTH + 64 * round(slow * 8 * WIDTH / 64)
+    blocks = [Block(inner) for _ in range(BLOCKS)]
+    return nn.Sequential(*blocks, nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CLASSES)).to(device)
+
+
+class Feed:
+    """Batches of features and classes, copied one step ahead on a stream of their own."""
+
+    def __init__(self, options: Options, generator: torch.Generator) -> None:
+        self.serial = bool(options.dose("serial"))
+        shape = (BATCHES, BATCH, TOKENS, WIDTH)
+        features = torch.randn(shape, generator=generator, dtype=torch.float32).to(torch.bfloat16)
+        classes = torch.randint(CLASSES, shape[:3], generator=generator)
+        pairs = zip(features.unbind(), classes.unbind(), strict=True)
+        self.host = [pair if self.serial else tuple(t.pin_memory() for t in pair) for pair in pairs]
+        # Two sets of buffers on the device: one computes while the other fills.
+        self.device = [tuple(t.to("cuda") for t in self.host[0]) for _ in range(2)]
+        self.stream = torch.cuda.Stream()
+        self.ready = [torch.cuda.Event() for _ in range(2)]
+        self.copy(0)
+
+    def copy(self, step: int) -> None:
+        """Start to fill the buffers of `step`."""
+        targets, sources = self.device[step % 2], self.host[step % BATCHES]
+        if self.serial:
+            for target, source in zip(targets, sources, strict=True):
+                target.copy_(source)
+            return
+        with torch.cuda.stream(self.stream):
+            for target, source in zip(targets, sources, strict=True):
+                target.copy_(source, non_blocking=True)
+            self.ready[step % 2].record()
+
+    def batch(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the batch of `step`, and start to copy the next; the step before must have ended."""
+        if self.serial:
+            if step:
+                self.copy(step)
+            return self.device[step % 2]
+        torch.cuda.current_stream().wait_event(self.ready[step % 2])
+        self.copy(step + 1)
+        return self.device[step % 2]
+
+
+def main() -> None:
+    options = parse(__doc__, FAULTS, iterations=80)
+    if not torch.cuda.is_available():
+        sys.exit("no CUDA device: this workload needs an NVIDIA GPU and a PyTorch built for it")
+    torch.manual_seed(20240607)
+    model = build_model("cuda", options.dose("slow"))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    feed = Feed(options, torch.Generator().manual_seed(20240607))
+    if options.dose("sync"):
+        for block in list(model)[:BLOCKS]:
+            for _ in range(max(1, round(options.strength))):
+                block.register_forward_hook(lambda *_: torch.cuda.synchronize())
+    parts = min(BATCH, round(MICRO_BATCHES * options.strength)) if options.dose("tiny") else 1
+    for step in range(options.iterations):
+        if options.dose("stall"):
+            time.sleep(STALL_S * options.strength)
+        features, classes = feed.batch(step)
+        optimizer.zero_grad(set_to_none=True)
+        loss = torch.zeros((), device="cuda")
+        for x, y in zip(features.chunk(parts), classes.chunk(parts), strict=True):
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                part = functional.cross_entropy(model(x).flatten(0, 1), y.flatten()) / parts
+            part.backward()
+            loss += part.detach()
+        optimizer.step()
+        value = loss.item()
+        if step % 20 == 0:
+            print(f"step {step} loss {value:.4f}")
+    report(options.iterations)
+
+
+if __name__ == "__main__":
+    main()

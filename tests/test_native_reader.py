@@ -9,7 +9,7 @@ from pathlib import Path
 import aiprof_file as af
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ai_prof.errors import TraceError, UsageError
@@ -79,6 +79,7 @@ def test_dtypes_are_the_structs_of_the_header(tmp_path):
 
 
 @given(st.lists(st.binary(max_size=5000), max_size=5))
+@settings(deadline=None)
 def test_crc_equals_the_bytewise_one(messages):
     assert crc32c_many(messages).tolist() == [af.crc32c(m) for m in messages]
 
@@ -233,6 +234,7 @@ def test_a_missing_calibration_is_said(tmp_path):
     ppm=st.integers(-400, 400),
     times=st.lists(st.integers(0, 4 * 10**9), min_size=1, max_size=20),
 )
+@settings(deadline=None)
 def test_clocks_are_mapped_exactly(tmp_path_factory, offset, ppm, times):
     base = 3 * 10**18
 

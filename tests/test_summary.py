@@ -146,6 +146,14 @@ def test_text_names_the_cause_first_in_few_lines(tmp_path, capsys):
     assert "idle 61.4% of the time: waiting for data 60.3%" in lines[0]
 
 
+def test_work_of_no_length_has_figures(tmp_path, capsys):
+    program = af.Program()
+    program.launch("k", 0)
+    (device,) = summary(capsys, tmp_path, program)["devices"]
+    assert (device["kernel_count"], device["kernel_busy"], device["gap"]) == (1, 0, 1)
+    assert sum(device["gap_causes"].values()) == 1
+
+
 def test_no_gpu_work_is_exit_3(tmp_path, capsys):
     path = af.Program().write(tmp_path)
     assert cli.main(["summary", "--input", str(path), "--json"]) == 3

@@ -3,7 +3,7 @@ from __future__ import annotations
 import aiprof_file as af
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ai_prof.timeline.busy import busy, copy_compute_overlap, stream_concurrency
@@ -32,6 +32,7 @@ def trace_of(capture, folder):
 
 
 @given(operations)
+@settings(deadline=None)
 def test_shares_are_those_of_a_bitmap(tmp_path_factory, rows):
     capture = af.Capture()
     capture.device()

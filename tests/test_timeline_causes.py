@@ -128,7 +128,7 @@ def test_without_a_synchronize_there_is_no_shadow(tmp_path):
 
 
 @given(st.integers(0, 2**32), st.booleans())
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_causes_add_up_to_every_gap(tmp_path, seed, calls):
     rng = random.Random(seed)
     program = af.Program(calls=calls)

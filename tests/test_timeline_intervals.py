@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ai_prof.timeline import intervals as iv
@@ -31,6 +31,7 @@ def assert_canonical(intervals):
 
 
 @given(raw)
+@settings(deadline=None)
 def test_union_is_the_bitmap(pairs):
     found = make(pairs)
     assert_canonical(found)
@@ -40,6 +41,7 @@ def test_union_is_the_bitmap(pairs):
 
 
 @given(raw, raw)
+@settings(deadline=None)
 def test_algebra_is_the_bitmaps(a, b):
     x, y = make(a), make(b)
     for found, expected in (
@@ -52,6 +54,7 @@ def test_algebra_is_the_bitmaps(a, b):
 
 
 @given(raw, st.integers(0, SIZE), st.integers(0, SIZE))
+@settings(deadline=None)
 def test_clip_and_complement_share_a_window(pairs, low, high):
     low, high = min(low, high), max(low, high)
     window = bitmap([(low, high)])
@@ -62,6 +65,7 @@ def test_clip_and_complement_share_a_window(pairs, low, high):
 
 
 @given(raw, raw)
+@settings(deadline=None)
 def test_pieces_name_the_interval_they_are_of(a, b):
     x, y = make(a), make(b)
     pieces, of = iv.intersect_pieces(x, y)

@@ -162,8 +162,36 @@ def test_shapes_that_choose_kernels(tmp_path):
     assert found.structure.constant()["copy_bytes"] is None
 
 
+def test_no_kernel_comes_once_per_iteration(tmp_path):
+    program = af.Program()
+    for _ in range(15):
+        program.iteration()
+        for name in "aababbabaabbbaabbb":
+            program.launch(name, 10_000)
+        program.work(50_000)
+    found = timeline(program, tmp_path).iterations
+    assert found.count == 15
+    assert found.starts.tolist() == program.starts
+
+
+def test_large_layers_with_a_small_head_and_tail(tmp_path):
+    program = af.Program()
+    for _ in range(10):
+        program.work(100_000)
+        program.iteration()
+        program.launch("embed", 3_000)
+        for _ in range(12):
+            for i in range(60):
+                program.launch(f"op{i % 45}", 5_000)
+        program.launch("head", 9_000)
+        program.copy(af.DTOH, 2_000, size=4)
+        program.synchronize()
+    found = timeline(program, tmp_path).iterations
+    assert found.starts.tolist() == program.starts
+
+
 @given(st.lists(st.integers(0, 40), min_size=20, max_size=200), st.randoms(use_true_random=False))
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_random_work_never_fails(tmp_path, names, rng):
     program = af.Program()
     for name in names:
@@ -188,7 +216,7 @@ def test_no_repetition_is_none(tmp_path):
     count=st.integers(6, 25),
     odd=st.integers(0, 24),
 )
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_body_with_a_batch_and_one_odd_iteration(tmp_path, body, count, odd):
     program = af.Program()
     for i in range(count):

@@ -43,7 +43,7 @@ def device_timeline(trace: Trace, device: int, window: Window = "auto") -> Devic
     iterations = find_iterations(trace, operations, device)
     whole = iterations.window if window == "auto" else None
     low, high = whole or (int(operations.start.min()), int(operations.end.max()))
-    spent = busy(operations, low, high)
+    spent = busy(operations, low, max(high, low + 1))  # a window of no length has no shares
     return DeviceTimeline(
         device,
         operations,

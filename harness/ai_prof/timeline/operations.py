@@ -121,10 +121,11 @@ def _launches(trace: Trace, correlation: I64) -> tuple[I64, I64, I64]:
     return launch, launched, thread
 
 
-def _number(*columns: npt.NDArray[np.int64] | I32) -> I64:
+def _number(*columns: I64 | I32) -> I64:
     """Numbers the distinct rows of some columns from 0."""
-    if not len(columns[0]):
-        return np.zeros(0, np.int64)
-    _, numbers = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    numbers = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        _, values = np.unique(column, return_inverse=True)
+        _, numbers = np.unique(numbers * (len(numbers) + 1) + values.reshape(-1), return_inverse=True)
     found: I64 = numbers.astype(np.int64).reshape(-1)
     return found

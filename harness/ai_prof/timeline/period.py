@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ai_prof.trace.model import I64
 
 MIN_PIECES = 3
+_WIDTHS = (1, 4, 16, 64)  # tokens in a row that mark an iteration, tried in turn
 _VIABLE = 0.5  # share of the steady span that equal pieces must explain
 _LASTING = 0.3  # share of the sequence that the steady span must cover
 _NEAR = 0.1  # pieces within this share of the period's size are the same iteration, slightly changed
@@ -63,10 +64,14 @@ def find_period(token: I64, launch: I64) -> Period | None:
     """
     if len(token) < 2 * MIN_PIECES:
         return None
-    pieces = _pieces(token, launch)
-    candidates = _candidates(token, pieces)
+    candidates: list[Period] = []
+    for width in _WIDTHS:
+        candidates += _candidates(token, _pieces(token, launch, width))
+        if any(period.explained == 1 and period.meets_host for period in candidates):
+            break
     if not candidates:
         return None
+    candidates.sort(key=lambda period: period.size)
     chosen = candidates[0]
     for larger in candidates[1:]:
         if _is_layer(token, chosen, larger):
@@ -74,18 +79,30 @@ def find_period(token: I64, launch: I64) -> Period | None:
     return chosen
 
 
-def _pieces(token: I64, launch: I64) -> _Pieces:
+def _pieces(token: I64, launch: I64, width: int) -> _Pieces:
+    """The pieces between occurrences of the same `width` tokens in a row."""
     dense = np.unique(token, return_inverse=True)[1].reshape(-1)
-    number = np.random.default_rng(20240229).integers(0, 1 << 64, int(dense.max()) + 1, dtype=np.uint64)
+    random = np.random.default_rng(20240229)
+    number = random.integers(0, 1 << 64, int(dense.max()) + 1, dtype=np.uint64)
     prefix = np.concatenate((np.zeros(1, np.uint64), np.cumsum(number[dense], dtype=np.uint64)))
-    position = np.argsort(token, kind="stable")
-    same = token[position[1:]] == token[position[:-1]]
+    anchor = dense if width == 1 else _grams(number[dense], width)
+    position = np.argsort(anchor, kind="stable")
+    same = anchor[position[1:]] == anchor[position[:-1]]
     begin, end = position[:-1][same], position[1:][same]
     digest = prefix[end] - prefix[begin]
     # A piece inside one launch equals no other.
     inside = np.flatnonzero((launch[begin] == launch[end]) & (launch[begin] > 0))
     digest[inside] = inside.astype(np.uint64)
-    return _Pieces(token[begin], begin.astype(np.int64), (end - begin).astype(np.int64), digest)
+    return _Pieces(anchor[begin], begin.astype(np.int64), (end - begin).astype(np.int64), digest)
+
+
+def _grams(number: npt.NDArray[np.uint64], width: int) -> I64:
+    """One number for each row and the `width` - 1 rows that follow it, in order; (n - width + 1,)."""
+    rows = len(number) - width + 1
+    gram = np.zeros(max(rows, 0), np.uint64)
+    for i in range(width if rows > 0 else 0):
+        gram = gram * np.uint64(0x9E3779B97F4A7C15) + number[i : i + rows]
+    return np.unique(gram, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def _candidates(token: I64, pieces: _Pieces) -> list[Period]:
@@ -177,18 +194,19 @@ def _is_layer(token: I64, small: Period, large: Period) -> bool:
     neither tells, what else `large` holds decides: a few rows more are logging; work like that of
     `small` is an evaluation; work of other kinds, every time, is the head and tail of a network.
     """
-    if small.explained == 1:
+    if small.explained == 1 and (small.meets_host or not large.meets_host):
         return False
     low, high = _counts(token, small), _counts(token, large)
     repeats = min(high.get(t, 0) // n for t, n in low.items())
     if repeats < 2:
         return False
+    if not small.meets_host and large.meets_host:
+        return True
     rest = {t: n - repeats * low.get(t, 0) for t, n in high.items() if n > repeats * low.get(t, 0)}
     rows = sum(n for t, n in rest.items() if t >= COPY_TOKEN)
     like = sum(n for t, n in rest.items() if t in low and t >= COPY_TOKEN)
-    if small.meets_host:
-        return UPLOAD_TOKEN not in low and UPLOAD_TOKEN in high and like < _LIKE * rows
-    return large.meets_host or like < _LIKE * rows
+    uploads = UPLOAD_TOKEN not in low and UPLOAD_TOKEN in high
+    return (uploads or not small.meets_host) and like < _LIKE * rows
 
 
 def _counts(token: I64, period: Period) -> dict[int, int]:

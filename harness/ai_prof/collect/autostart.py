@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 import ai_prof
 
@@ -43,6 +44,13 @@ def add_injection(environ: MutableMapping[str, str], library: str) -> str | None
     return None
 
 
+def share_capture(environ: MutableMapping[str, str]) -> None:
+    """Make the processes started from here one capture: one id, and one folder whatever theirs is."""
+    environ.setdefault("AI_PROF_CAPTURE_ID", os.urandom(8).hex())
+    output = environ.get("AI_PROF_OUTPUT") or time.strftime("ai-prof-%Y%m%dT%H%M%SZ", time.gmtime())
+    environ["AI_PROF_OUTPUT"] = os.path.abspath(output)  # noqa: PTH100 - pathlib costs a millisecond
+
+
 def start() -> None:
     """Prepare this process and its children for the capture that AI_PROF_ENABLE asks for."""
     if os.environ.get("AI_PROF_ENABLE", "0") == "0":
@@ -53,6 +61,7 @@ def start() -> None:
             "ai-prof: AI_PROF_ENABLE is set, but this installation has no native library: no capture\n"
         )
         return
+    share_capture(os.environ)
     foreign = add_injection(os.environ, library)
     if foreign:
         sys.stderr.write(

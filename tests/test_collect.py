@@ -1,0 +1,100 @@
+"""The three ways to start a capture set the same variables."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ai_prof.cli import main
+from ai_prof.collect.autostart import add_injection, library_path, share_capture
+from ai_prof.collect.environment import capture_environment
+from ai_prof.errors import EnvironmentInvalidError
+
+SHOW = """
+import os
+names = ("AI_PROF_ENABLE", "AI_PROF_OUTPUT", "CUDA_INJECTION64_PATH", "OPENCL_LAYERS")
+print({name: os.environ[name] for name in names if name in os.environ})
+"""
+
+
+def python_sees(**variables: str) -> dict[str, str]:
+    """The variables that a Python started with `variables` ends up with."""
+    bare = {k: v for k, v in os.environ.items() if not k.startswith(("AI_PROF_", "CUDA_INJ", "OPENCL_L"))}
+    done = subprocess.run(
+        [sys.executable, "-c", SHOW], env=bare | variables, capture_output=True, text=True, check=True
+    )
+    return eval(done.stdout)  # noqa: S307 - our own child's repr
+
+
+def test_the_pth_file_sets_what_run_sets(tmp_path: Path) -> None:
+    seen = python_sees(AI_PROF_ENABLE="1", AI_PROF_OUTPUT=str(tmp_path))
+    asked = capture_environment(tmp_path, "api", {})
+    for name in ("CUDA_INJECTION64_PATH", "OPENCL_LAYERS", "AI_PROF_OUTPUT"):
+        assert seen[name] == asked[name]
+
+
+@pytest.mark.parametrize("variables", [{}, {"AI_PROF_ENABLE": "0"}, {"AI_PROF_OUTPUT": "out"}])
+def test_the_pth_file_sets_nothing_when_not_enabled(variables: dict[str, str]) -> None:
+    assert python_sees(**variables) == variables
+
+
+def test_children_share_one_capture_in_one_folder() -> None:
+    first = {"AI_PROF_OUTPUT": "out"}
+    share_capture(first)
+    assert Path(first["AI_PROF_OUTPUT"]).is_absolute()
+    again = dict(first)
+    share_capture(again)
+    assert again == first
+
+
+def test_injection_is_idempotent_and_keeps_other_layers() -> None:
+    environ = {"OPENCL_LAYERS": "/other.so"}
+    assert add_injection(environ, "/lib.so") is None
+    assert add_injection(environ, "/lib.so") is None
+    assert environ == {"OPENCL_LAYERS": "/other.so:/lib.so", "CUDA_INJECTION64_PATH": "/lib.so"}
+
+
+def test_a_foreign_injection_is_kept_and_named(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentInvalidError, match=r"/nsys\.so"):
+        capture_environment(tmp_path, "api", {"CUDA_INJECTION64_PATH": "/nsys.so"})
+
+
+def test_stale_capture_variables_are_not_inherited(tmp_path: Path) -> None:
+    env = capture_environment(tmp_path, "kernel", {"AI_PROF_DURATION": "5", "AI_PROF_CUPTI": "/c.so"})
+    assert "AI_PROF_DURATION" not in env
+    assert env["AI_PROF_CUPTI"] == "/c.so"
+    assert env["AI_PROF_LEVEL"] == "kernel"
+
+
+def test_env_prints_lines_that_a_shell_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["env", "--output", str(tmp_path / "a b"), "--note", "batch=32"]) == 0
+    script = capsys.readouterr().out + '\necho "$AI_PROF_OUTPUT|$AI_PROF_NOTE|$CUDA_INJECTION64_PATH"'
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"{tmp_path / 'a b'}|batch=32|{library_path()}"
+
+
+def test_run_gives_the_programs_own_code(tmp_path: Path) -> None:
+    arguments = ["run", "--output", str(tmp_path / "out"), "--", sys.executable, "-c", "raise SystemExit(7)"]
+    assert main(arguments) == 7
+
+
+def test_run_of_a_program_without_gpu_work_is_nothing_to_show(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "--output", str(tmp_path / "out"), "--", sys.executable, "-c", "pass"]) == 3
+    assert "no CUDA and no OpenCL" in capsys.readouterr().err
+
+
+def test_run_of_a_missing_program_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--output", str(tmp_path / "out"), "--", "/no/such/program"]) == 2
+    assert "cannot start /no/such/program" in capsys.readouterr().err
+
+
+def test_run_never_mixes_two_captures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "host-1-0.aiprof").write_bytes(b"")
+    assert main(["run", "--output", str(tmp_path), "--", sys.executable, "-c", "pass"]) == 2
+    assert "already holds a capture" in capsys.readouterr().err

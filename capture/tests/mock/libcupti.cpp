@@ -2,7 +2,6 @@
 // real one does.
 #include <time.h>
 
-#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <set>
@@ -22,7 +21,6 @@ std::set<std::uint32_t> g_runtime;
 std::set<std::uint32_t> g_driver;
 CUpti_BuffersCallbackRequestFunc g_requested = nullptr;
 CUpti_BuffersCallbackCompleteFunc g_completed = nullptr;
-std::atomic<bool> g_started{false};
 
 struct Buffer {
   std::uint8_t* data = nullptr;
@@ -49,8 +47,6 @@ void make_room(std::size_t bytes) {
   give_back();
   std::size_t most_records = 1;
   g_requested(&g_buffer.data, &g_buffer.size, &most_records);
-  g_started = true;
-  if (g_buffer.size > g_mock.largest_buffer) g_mock.largest_buffer = g_buffer.size;
 }
 
 std::size_t size_of(CUpti_ActivityKind kind) {
@@ -96,7 +92,6 @@ CUptiResult switch_call(std::set<std::uint32_t>& calls, std::uint32_t id, std::u
   const std::lock_guard lock(g_mutex);
   if (on != 0) {
     calls.insert(id);
-    ++g_mock.calls_enabled;
   } else {
     calls.erase(id);
   }
@@ -206,8 +201,7 @@ CUptiResult cuptiActivityFlushAll(std::uint32_t flag) {
   const unsigned takes_ms = forced ? g_mock.forced_flush_takes_ms : g_mock.flush_takes_ms;
   std::this_thread::sleep_for(std::chrono::milliseconds(takes_ms));
   const std::lock_guard lock(g_mutex);
-  ++(forced ? g_mock.forced_flushes : g_mock.flushes);
-  if (!g_started) ++g_mock.flushes_before_start;
+  if (!forced) ++g_mock.flushes;
   if (forced || !g_mock.last_record_runs) give_back();
   return CUPTI_SUCCESS;
 }

@@ -19,12 +19,8 @@ struct MockCupti {
   unsigned forced_flush_takes_ms = 0;
   std::size_t dropped = 0;  // told, and reset, by cuptiActivityGetNumDroppedRecords
   // What the library did.
-  bool subscribed = false;
-  unsigned flushes = 0;
-  unsigned forced_flushes = 0;
-  unsigned flushes_before_start = 0;  // before the first buffer was asked for; the real one may hang
-  unsigned calls_enabled = 0;
-  std::size_t largest_buffer = 0;
+  std::atomic<bool> subscribed{false};
+  std::atomic<unsigned> flushes{0};
 };
 
 extern "C" {

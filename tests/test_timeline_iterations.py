@@ -51,7 +51,7 @@ def test_a_training_loop(tmp_path, calls, evaluate, log):
     assert found.starts.tolist() == program.starts
 
 
-def decode(program, tokens, layers, *, readback):
+def decode(program, tokens, layers, *, readback, wait=False):
     for _ in range(tokens):
         program.work(60_000)
         program.iteration()
@@ -59,6 +59,8 @@ def decode(program, tokens, layers, *, readback):
         for _ in range(layers):
             for name in ("norm", "qkv", "attention", "out", "norm", "up", "down", "add"):
                 program.launch(name, 5_000)
+            if wait:
+                program.synchronize()
         program.launch("norm", 3_000)
         program.launch("head", 9_000)
         program.launch("argmax", 3_000)
@@ -77,6 +79,28 @@ def test_layers_are_not_iterations(tmp_path, readback, calls):
     assert found.iterations.starts.tolist() == program.starts
     assert found.structure.constant()["kernels"] == 24 * 8 + 4
     assert found.structure.constant()["syncs"] == readback
+
+
+def test_layers_that_wait_for_the_device_are_no_iterations(tmp_path):
+    program = af.Program()
+    decode(program, 20, 24, readback=True, wait=True)
+    found = timeline(program, tmp_path)
+    assert found.iterations.count == 20
+    assert found.structure.constant()["syncs"] == 25
+
+
+def test_logging_in_a_loop_that_keeps_from_the_host(tmp_path):
+    program = af.Program()
+    for step in range(60):
+        program.work(200_000)
+        program.iteration()
+        for k in range(300):
+            program.launch(f"k{k % 299}", 5_000)
+        if step % 10 == 9:
+            program.copy(af.DTOH, 2_000, size=4)
+            program.synchronize()
+    found = timeline(program, tmp_path).iterations
+    assert found.count == 60
 
 
 def test_a_chain_of_two_alternating_kernels_is_not_an_iteration(tmp_path):

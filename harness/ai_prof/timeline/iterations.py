@@ -74,7 +74,7 @@ def find_iterations(trace: Trace, operations: Operations, device: int) -> Iterat
         nothing = np.zeros(0, np.int64)
         return Iterations(sequence, nothing, nothing, 0, last_whole=False, method="none", confidence=0.0)
     used, period = found
-    rows = _first_rows(used, period)
+    rows = _first_rows(operations, used, period)
     # A synchronize is no work of the device: the iteration starts with the first operation after it.
     next_operation = np.append(np.flatnonzero(used.operation >= 0), len(used))
     rows = next_operation[np.searchsorted(next_operation, rows)]
@@ -87,7 +87,7 @@ def find_iterations(trace: Trace, operations: Operations, device: int) -> Iterat
         known = np.flatnonzero(sequence.operation >= 0)
         row_of[sequence.operation[known]] = known
         rows = np.sort(row_of[used.operation[rows]])
-    confidence = period.explained * (1 if period.meets_host else _HOST_FREE)
+    confidence = period.explained * (1 if period.contact else _HOST_FREE)
     return _iterations(operations, sequence, rows, ("period", confidence), last_whole=last_whole)
 
 
@@ -124,13 +124,13 @@ def _most_periodic(
     return best if best and best[1].explained >= MIN_CONFIDENCE else None
 
 
-def _first_rows(sequence: Sequence, period: Period) -> I64:
+def _first_rows(operations: Operations, sequence: Sequence, period: Period) -> I64:
     """The rows at which iterations begin.
 
     They are counted back from the next token that comes once per iteration, so that what an odd iteration
     has more or less elsewhere shifts nothing.
     """
-    offset = _phase(sequence, period)
+    offset = _phase(operations, sequence, period)
     last = int(period.anchors[1:][period.equal][-1]) - offset
     example = sequence.token[last : last + period.size]
     low = max(int(period.anchors[0]) - offset - period.size // 2, 0)
@@ -143,20 +143,24 @@ def _first_rows(sequence: Sequence, period: Period) -> I64:
     return rows[rows >= 0]
 
 
-def _phase(sequence: Sequence, period: Period) -> int:
+def _phase(operations: Operations, sequence: Sequence, period: Period) -> int:
     """Rows from an iteration's first row to the anchor that follows it.
 
     The iteration begins after the longest recurring pause of the host. A pause after a synchronize counts
-    double, since the host's view of an iteration ends there, and so does one before an upload, the batch.
+    double, since the host's view of an iteration ends there. One before the upload of a batch counts four
+    times; an upload on a stream of its own is for the next iteration.
     """
     ends = period.anchors[1:][period.equal][-_SAMPLE:]
     back = np.arange(period.size)
     at = ends[:, None] - back[None, :]
     pause = np.median(sequence.pause[at], axis=0)
-    token, before = sequence.token[at[-1]], sequence.token[at[-1] - 1]
-    uploads = (token == UPLOAD_TOKEN) & (before != UPLOAD_TOKEN)
-    score = (pause + 1) * np.where(uploads, 2, 1) * np.where(before < COPY_TOKEN, 2, 1)
-    score[sequence.operation[at[-1]] < 0] = 0
+    rows = at[-1]
+    token, before, operation = sequence.token[rows], sequence.token[rows - 1], sequence.operation[rows]
+    stream = operations.stream[operation]
+    main = np.bincount(stream[operation >= 0]).argmax()
+    uploads = (token == UPLOAD_TOKEN) & (before != UPLOAD_TOKEN) & (stream == main)
+    score = (pause + 1) * np.where(uploads, 4, 1) * np.where(before < COPY_TOKEN, 2, 1)
+    score[operation < 0] = 0
     return int(np.argmax(score))
 
 

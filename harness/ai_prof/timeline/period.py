@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ai_prof.timeline.sequence import COPY_TOKEN, UPLOAD_TOKEN, touches_host
+from ai_prof.timeline.sequence import COPY_TOKEN, READBACK_TOKEN, UPLOAD_TOKEN
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -26,6 +26,7 @@ _VIABLE = 0.5  # share of the steady span that equal pieces must explain
 _LASTING = 0.3  # share of the sequence that the steady span must cover
 _NEAR = 0.1  # pieces within this share of the period's size are the same iteration, slightly changed
 _LIKE = 0.6  # extra work that mostly repeats the iteration's own kernels (an evaluation) is no new period
+_LARGE, _LOGGING = 200, 0.02  # what adds so little to an iteration of so many rows is logging
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,8 @@ class Period:
 
     `anchors` are the positions of a token that comes once per iteration, from the first to the last of
     the steady span; `equal` says which of the pieces between them are the very same multiset;
-    `explained` is the share of the steady span's rows in pieces that are equal, or nearly; `meets_host`
-    says whether host and device meet in each of them.
+    `explained` is the share of the steady span's rows in pieces that are equal, or nearly; `contact`
+    is how closely host and device meet in each of them (see `_contact`).
     """
 
     size: int
@@ -43,7 +44,7 @@ class Period:
     equal: npt.NDArray[np.bool_]
     explained: float
     example: int  # position where an equal piece begins
-    meets_host: bool
+    contact: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def find_period(token: I64, launch: I64) -> Period | None:
     candidates: list[Period] = []
     for width in _WIDTHS:
         candidates += _candidates(token, _pieces(token, launch, width))
-        if any(period.explained == 1 and period.meets_host for period in candidates):
+        if any(period.explained == 1 and period.contact for period in candidates):
             break
     if not candidates:
         return None
@@ -145,8 +146,8 @@ def _period(token: I64, pieces: _Pieces, which: int, digest: np.uint64) -> Perio
     # A period that lives in a small part of the capture is a warm-up's, not the iteration's.
     explained = explained if span >= len(token) * _LASTING else 0.0
     example = int(begin[steady[0]])
-    meets = bool(touches_host(token[example : example + wanted]).any())
-    return Period(wanted, anchors, equal[first : last + 1], explained, example, meets)
+    contact = _contact(token[example : example + wanted])
+    return Period(wanted, anchors, equal[first : last + 1], explained, example, contact)
 
 
 def _explained(token: I64, begin: I64, size: I64, equal: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
@@ -190,23 +191,32 @@ def _beside(flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
 def _is_layer(token: I64, small: Period, large: Period) -> bool:
     """Whether `small` repeats inside the iteration `large`, rather than being the iteration itself.
 
-    An iteration meets the host, in a synchronize, an upload or a readback, and a layer does not. Where
-    neither tells, what else `large` holds decides: a few rows more are logging; work like that of
-    `small` is an evaluation; work of other kinds, every time, is the head and tail of a network.
+    An iteration meets the host more closely than its layers: it uploads a batch, or reads a result back,
+    or at least waits. What else `large` holds must not speak against it: a few rows more are logging, and
+    work like that of a `small` that meets the host too is an evaluation. Where both keep from the host,
+    work of other kinds in every `large` is the head and tail of a network.
     """
-    if small.explained == 1 and (small.meets_host or not large.meets_host):
-        return False
     low, high = _counts(token, small), _counts(token, large)
     repeats = min(high.get(t, 0) // n for t, n in low.items())
     if repeats < 2:
         return False
-    if not small.meets_host and large.meets_host:
-        return True
     rest = {t: n - repeats * low.get(t, 0) for t, n in high.items() if n > repeats * low.get(t, 0)}
     rows = sum(n for t, n in rest.items() if t >= COPY_TOKEN)
     like = sum(n for t, n in rest.items() if t in low and t >= COPY_TOKEN)
-    uploads = UPLOAD_TOKEN not in low and UPLOAD_TOKEN in high
-    return (uploads or not small.meets_host) and like < _LIKE * rows
+    if small.size >= _LARGE and rows <= _LOGGING * small.size:
+        return False
+    if like >= _LIKE * rows > 0 and (small.contact or not large.contact):
+        return False
+    return large.contact > small.contact or (small.contact == large.contact == 0 and small.explained < 1)
+
+
+def _contact(token: I64) -> int:
+    """How closely a piece meets the host: 3 uploads, 2 reads back, 1 waits, 0 not at all."""
+    if (token == UPLOAD_TOKEN).any():
+        return 3
+    if (token == READBACK_TOKEN).any():
+        return 2
+    return int((token < COPY_TOKEN).any())
 
 
 def _counts(token: I64, period: Period) -> dict[int, int]:

@@ -21,7 +21,7 @@ SYNC_TOKEN = 0  # tokens below SYNC_TOKEN + 16 are synchronizes, then copies by 
 COPY_TOKEN = 16
 KERNEL_TOKEN = 32
 UPLOAD_TOKEN = COPY_TOKEN + int(CopyKind.HOST_TO_DEVICE)
-_READBACK_TOKEN = COPY_TOKEN + int(CopyKind.DEVICE_TO_HOST)
+READBACK_TOKEN = COPY_TOKEN + int(CopyKind.DEVICE_TO_HOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +130,3 @@ def _pauses(trace: Trace, operations: Operations, operation: I64, sync: I64) -> 
     reach = np.concatenate(([begin[0]], np.maximum.accumulate(end)[:-1]))
     pauses: I64 = np.maximum(begin - reach, 0)
     return pauses
-
-
-def touches_host(token: I64) -> npt.NDArray[np.bool_]:
-    """Which tokens are where host and device meet: synchronizes, uploads and readbacks."""
-    return np.isin(token, (UPLOAD_TOKEN, _READBACK_TOKEN)) | (token < COPY_TOKEN)

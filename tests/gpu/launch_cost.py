@@ -20,6 +20,7 @@ def measure(rounds: int) -> dict[str, float]:
             with tempfile.TemporaryDirectory() as folder:
                 if level == "none":
                     done = start("tiny.py")
+                    done.check_returncode()
                 else:
                     _, done = captured(Path(folder) / "capture", "tiny.py", level=level)
             best[level] = min(best.get(level, float("inf")), float(done.stdout))

@@ -93,7 +93,7 @@ class Capture final : public Source {
   std::array<std::uint32_t, kCallCount> call_names_{};
   std::vector<Queue*> busy_;
   std::size_t pending_ = 0;
-  bool open_ = false;                              // the window that DELAY and DURATION draw
+  bool open_ = false;                            // the window that DELAY and DURATION draw
   std::chrono::steady_clock::time_point turns_;  // when it opens, and then when it closes
 };
 

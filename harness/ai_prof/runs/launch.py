@@ -99,7 +99,7 @@ def launch(job: Job) -> Run:
     except TraceError as error:
         return _failed(run, Reason.CAPTURE_INCOMPLETE, str(error))
     if trace is None:
-        return _failed(run, Reason.FAILED, "it did no GPU work: nothing was captured")
+        return _failed(run, Reason.NO_GPU_WORK, "it did no GPU work: nothing was captured")
     run = msgspec.structs.replace(run, environment=describe(before, after, trace))
     return with_evidence(run, trace)
 

@@ -1,0 +1,190 @@
+"""What `ai-prof gate` says to wrong arguments, broken workloads and unusable baselines."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ai_prof.cli import main
+
+ROOT = Path(__file__).parents[1]
+TOML = """schema = "ai-prof/workload/1"
+command = ["python", "main.py"]
+device = "opencl"
+gpus = 0
+requires = {requires}
+timeout_s = {timeout}
+faults = ["slow"]
+"""
+GPU_PROGRAM = """
+import numpy as np, pyopencl as cl
+context = cl.create_some_context(interactive=False)
+queue = cl.CommandQueue(context)
+program = cl.Program(context, "kernel void f(global float *x) { x[get_global_id(0)] += 1; }").build()
+kernel = cl.Kernel(program, "f")
+x = np.zeros(1 << 16, np.float32)
+buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE, x.nbytes)
+for _ in range(20):
+    cl.enqueue_copy(queue, buffer, x)
+    for _ in range(5):
+        kernel(queue, x.shape, None, buffer)
+    cl.enqueue_copy(queue, x, buffer)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty project, entered."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CI", raising=False)
+    return tmp_path
+
+
+def add(
+    project: Path, name: str, program: str, *, requires: str = '["pyopencl"]', timeout: float = 60
+) -> None:
+    folder = project / "workloads" / name
+    folder.mkdir(parents=True)
+    (folder / "main.py").write_text(program)
+    (folder / "workload.toml").write_text(TOML.format(requires=requires, timeout=timeout))
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line on stderr that says what is wrong."""
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("ai-prof: ")]
+    return lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["nowhere"], "no workload named nowhere; there are: work"),
+        (["--regress", "nothing"], "no workload knows the fault 'nothing'; there are: slow"),
+        (["--regress", "slow=fast"], "a number above 0"),
+        (["--runs", "1"], "too few"),
+        (["--python", "/no/python"], "/no/python"),
+    ],
+)
+def test_wrong_arguments(
+    project: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
+) -> None:
+    add(project, "work", GPU_PROGRAM)
+    assert main(["gate", *arguments]) == 2
+    assert expected in said(capsys)
+
+
+def test_a_project_without_workloads(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gate"]) == 2
+    assert str(project / "workloads") in said(capsys)
+
+
+def test_settings_that_cannot_be_used(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    add(project, "work", GPU_PROGRAM)
+    (project / "pyproject.toml").write_text("[tool.ai-prof]\nalpah = 0.05\n")
+    assert main(["gate"]) == 2
+    assert "alpah" in said(capsys)
+
+
+def test_no_usable_device(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    add(project, "work", GPU_PROGRAM, requires='["no_such_module"]')
+    assert main(["gate"]) == 3
+    assert "no_such_module" in said(capsys)
+
+
+def test_no_baseline_is_not_a_pass(project: Path) -> None:
+    add(project, "work", GPU_PROGRAM)
+    assert main(["gate"]) == 3
+    assert not (project / ".ai-prof" / "baselines").exists()
+
+
+def test_a_report_folder_that_cannot_be_written(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    add(project, "work", GPU_PROGRAM)
+    (project / "file").write_text("kept")
+    assert main(["gate", "--report", str(project / "file" / "reports")]) == 2
+    assert "cannot write reports" in said(capsys)
+    assert (project / "file").read_text() == "kept"
+
+
+def failed(project: Path, code: int) -> str:
+    """Why the one workload of a recording gate failed."""
+    assert main(["gate", "--record"]) == code
+    (report,) = (project / "reports").glob("*/report.json")
+    (workload,) = json.loads(report.read_text())["workloads"]
+    return str(workload["reason"]) + ": " + str(workload["why"])
+
+
+def test_a_workload_that_crashes(project: Path) -> None:
+    add(project, "work", "raise RuntimeError('broken on purpose')")
+    why = failed(project, 4)
+    assert "failed" in why
+    assert "broken on purpose" in why
+    assert not (project / ".ai-prof" / "baselines").exists()
+
+
+def test_a_workload_that_hangs_ends_with_all_its_children(project: Path) -> None:
+    mark = f"sleep {time.monotonic_ns() % 10**6 + 10**6}"
+    program = f"import subprocess; subprocess.Popen({mark.split()!r}, start_new_session=True).wait()"
+    add(project, "work", program, timeout=1)
+    assert "still running after 1 s" in failed(project, 4)
+    assert mark not in {" ".join(p.info["cmdline"] or []) for p in psutil.process_iter(["cmdline"])}
+
+
+def test_a_workload_that_does_no_gpu_work(project: Path) -> None:
+    add(project, "work", "print('all done')")
+    assert "no GPU work" in failed(project, 3)
+
+
+def test_a_dirty_tree_is_not_refreshed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    add(project, "work", GPU_PROGRAM)
+    subprocess.run(["git", "init", "-q"], check=True)
+    assert main(["baseline", "refresh", "--reason", "test"]) == 2
+    assert "uncommitted" in said(capsys)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with a recorded baseline."""
+    project = tmp_path_factory.mktemp("recorded")
+    add(project, "work", GPU_PROGRAM)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.chdir(project)
+        assert main(["gate", "--record"]) == 0
+    return project
+
+
+def damaged(text: str, how: str) -> str:
+    if how == "cut":
+        return text[: len(text) // 2]
+    if how == "newer":
+        return text.replace("ai-prof/baseline/1", "ai-prof/baseline/2")
+    if how == "foreign":
+        return text.replace('"machine_key": "', '"machine_key": "other-')
+    return "not a baseline"
+
+
+UNUSABLE = {
+    "corrupt": (2, "not valid JSON"),
+    "cut": (2, "cut short"),
+    "newer": (2, "schema version 2"),
+    "foreign": (3, "other-"),
+}
+
+
+@pytest.mark.parametrize("how", UNUSABLE)
+def test_an_unusable_baseline(
+    recorded: Path, project: Path, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    code, expected = UNUSABLE[how]
+    shutil.copytree(recorded, project, dirs_exist_ok=True)
+    (path,) = (project / ".ai-prof" / "baselines").rglob("work.json")
+    path.write_text(damaged(path.read_text(), how))
+    before = path.read_bytes()
+    assert main(["gate", "--record"]) == code
+    assert expected in said(capsys)
+    assert path.read_bytes() == before

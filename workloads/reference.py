@@ -52,7 +52,7 @@ def parse(description: str | None, faults: dict[str, str], iterations: int) -> O
 
 def report(iterations: int, launches: int | None = None) -> None:
     """Print the program's own count of its iterations and, if it knows, kernel launches as the last line."""
-    counts = (
-        {"iterations": iterations} if launches is None else {"iterations": iterations, "launches": launches}
-    )
+    counts = {"iterations": iterations}
+    if launches is not None:
+        counts["launches"] = launches
     sys.stdout.write(json.dumps(counts) + "\n")

@@ -20,9 +20,9 @@ FAULTS = {
     "slow": "the blocks' inner layers are wider",
     "serial": "a batch is copied in line, from pageable memory, and not beside the step before",
 }
-BATCH, TOKENS, WIDTH, HEADS, BLOCKS, CLASSES = 32, 512, 768, 12, 6, 1024
-MICRO_BATCHES = 8
-BATCHES = 4
+BATCH, TOKENS, WIDTH, HEADS, BLOCKS, CLASSES = 32, 512, 1024, 16, 6, 1024
+MICRO_BATCHES = 4
+BATCHES = 3
 STALL_S = 0.04
 
 
@@ -52,52 +52,47 @@ def build_model(device: str, slow: float = 0.0) -> nn.Sequential:
 
 
 class Feed:
-    """Batches of features and classes, copied one step ahead on a stream of their own."""
+    """Batches of features and classes in host memory, and two places on the device to copy them to."""
 
-    def __init__(self, options: Options, generator: torch.Generator) -> None:
+    def __init__(self, options: Options) -> None:
         self.serial = bool(options.dose("serial"))
-        shape = (BATCHES, BATCH, TOKENS, WIDTH)
-        features = torch.randn(shape, generator=generator, dtype=torch.float32).to(torch.bfloat16)
-        classes = torch.randint(CLASSES, shape[:3], generator=generator)
+        shape = (BATCHES, BATCH, TOKENS)
+        generator = torch.Generator("cuda").manual_seed(20240607)
+        features = torch.randn((*shape, WIDTH), generator=generator, device="cuda").to(torch.bfloat16).cpu()
+        classes = torch.randint(CLASSES, shape, generator=generator, device="cuda").cpu()
         pairs = zip(features.unbind(), classes.unbind(), strict=True)
         self.host = [pair if self.serial else tuple(t.pin_memory() for t in pair) for pair in pairs]
-        # Two sets of buffers on the device: one computes while the other fills.
         self.device = [tuple(t.to("cuda") for t in self.host[0]) for _ in range(2)]
         self.stream = torch.cuda.Stream()
-        self.ready = [torch.cuda.Event() for _ in range(2)]
-        self.copy(0)
 
-    def copy(self, step: int) -> None:
-        """Start to fill the buffers of `step`."""
-        targets, sources = self.device[step % 2], self.host[step % BATCHES]
+    def prefetch(self, step: int) -> None:
+        """Start to copy the batch of `step` on a stream of its own; the step that used its place is over."""
         if self.serial:
-            for target, source in zip(targets, sources, strict=True):
-                target.copy_(source)
             return
         with torch.cuda.stream(self.stream):
-            for target, source in zip(targets, sources, strict=True):
-                target.copy_(source, non_blocking=True)
-            self.ready[step % 2].record()
+            self.copy(step, non_blocking=True)
 
-    def batch(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the batch of `step`, and start to copy the next; the step before must have ended."""
+    def batch(self, step: int) -> tuple[torch.Tensor, ...]:
+        """Return the batch of `step` on the device, prefetched unless copies are serial."""
         if self.serial:
-            if step:
-                self.copy(step)
-            return self.device[step % 2]
-        torch.cuda.current_stream().wait_event(self.ready[step % 2])
-        self.copy(step + 1)
+            self.copy(step, non_blocking=False)
+        torch.cuda.current_stream().wait_stream(self.stream)
         return self.device[step % 2]
+
+    def copy(self, step: int, *, non_blocking: bool) -> None:
+        for target, source in zip(self.device[step % 2], self.host[step % BATCHES], strict=True):
+            target.copy_(source, non_blocking=non_blocking)
 
 
 def main() -> None:
-    options = parse(__doc__, FAULTS, iterations=80)
+    options = parse(__doc__, FAULTS, iterations=60)
     if not torch.cuda.is_available():
         sys.exit("no CUDA device: this workload needs an NVIDIA GPU and a PyTorch built for it")
     torch.manual_seed(20240607)
     model = build_model("cuda", options.dose("slow"))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    feed = Feed(options, torch.Generator().manual_seed(20240607))
+    feed = Feed(options)
+    feed.prefetch(0)
     if options.dose("sync"):
         for block in list(model)[:BLOCKS]:
             for _ in range(max(1, round(options.strength))):
@@ -114,6 +109,7 @@ def main() -> None:
                 part = functional.cross_entropy(model(x).flatten(0, 1), y.flatten()) / parts
             part.backward()
             loss += part.detach()
+        feed.prefetch(step + 1)  # while the device still runs backward
         optimizer.step()
         value = loss.item()
         if step % 20 == 0:

@@ -19,15 +19,16 @@ FAULTS = {
     "stall": "the host sleeps before an iteration",
     "slow": "kernels do more work",
 }
-SIZE, GROUP = 1 << 22, 256
+SIZE, GROUP = 1 << 23, 256
 KERNELS = 3
-ROUNDS = 4
+ROUNDS = 6
 STALL_S = 0.025
 
 # One work-group: on a CPU device it takes one core, and leaves another to the copies.
 SOURCE = """
 kernel void iterate(global const float8 *in, global float8 *out, int count, int rounds) {
-    for (int i = get_global_id(0); i < count; i += get_global_size(0)) {
+    int begin = get_global_id(0) * count;
+    for (int i = begin; i < begin + count; ++i) {
         float8 v = out[i] * 0.5f + in[i];
         for (int r = 0; r < rounds; ++r)
             v = v * 0.75f + 0.25f / (1.0f + v * v);
@@ -45,7 +46,7 @@ def main() -> None:
     host = rng.random((3, SIZE), np.float32)
     inputs = [program.buffer(host[0]) for _ in range(2)]
     out, value = program.buffer(np.zeros(SIZE, np.float32)), np.empty(1, np.float32)
-    rounds = np.int32(round(ROUNDS * (1 + options.dose("slow"))))
+    rounds = np.int32(round(ROUNDS * (1 + 0.7 * options.dose("slow"))))
     ready = cl.enqueue_copy(copies, inputs[0], host[0], is_blocking=False)
     copies.flush()
     for i in range(options.iterations):
@@ -54,7 +55,7 @@ def main() -> None:
         if options.dose("serial"):
             ready.wait()
         for _ in range(KERNELS):
-            args = (inputs[i % 2], out, np.int32(SIZE // 8), rounds)
+            args = (inputs[i % 2], out, np.int32(SIZE // GROUP // 8), rounds)
             program.launch(compute, "iterate", (GROUP,), (GROUP,), *args, wait_for=[ready])
             for _ in range(round(2 * options.dose("sync"))):
                 compute.finish()

@@ -95,7 +95,7 @@ def settled(job: Job, earlier: Sequence[Run], repeats: int) -> Run:
         disturbed = disturbances(run.environment, good)
         if reasons:
             run = msgspec.structs.replace(run, environment={**run.environment, "repeated_for": reasons})
-        if not disturbed or run.problem is Reason.FAILED:
+        if not disturbed or run.problem in {Reason.FAILED, Reason.NO_GPU_WORK}:
             return run
         if attempt == repeats:
             detail = "; ".join(disturbed)

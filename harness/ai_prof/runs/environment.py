@@ -101,7 +101,7 @@ def describe(before: Moment, after: Moment, trace: Trace | None) -> dict[str, An
         clocks: list[int] = []
         if trace is not None and len(trace.samples.time):
             reasons += [int(bits) for bits in trace.samples.throttle_reasons if bits >= 0]
-            clocks = [int(mhz) for mhz in trace.samples.sm_clock_mhz if mhz > 0]
+            clocks = _clocks_at_work(trace)
         every = 0
         for bits in reasons:
             every |= bits or 0
@@ -115,6 +115,15 @@ def describe(before: Moment, after: Moment, trace: Trace | None) -> dict[str, An
         if clocks:
             seen["sm_clock_mhz"] = statistics.median(clocks)
     return seen
+
+
+def _clocks_at_work(trace: Trace) -> list[int]:
+    """The SM clocks sampled between the first and the last kernel, MHz."""
+    if not len(trace.kernels.start):
+        return []
+    time = trace.samples.time
+    at_work = (time >= trace.kernels.start[0]) & (time <= trace.kernels.end.max())
+    return [int(mhz) for mhz in trace.samples.sm_clock_mhz[at_work] if mhz > 0]
 
 
 def disturbances(environment: dict[str, Any], earlier: Sequence[Run] = ()) -> list[str]:

@@ -109,8 +109,7 @@ def with_evidence(run: Run, trace: Trace) -> Run:
     seen = evidence(trace)
     lost = any(loss.lost for loss in trace.source.losses.values())
     if seen.problems:
-        problem = Reason.FAILED if trace.source.complete and not lost else Reason.CAPTURE_INCOMPLETE
-        return _failed(run, problem, "; ".join(seen.problems))
+        return _failed(run, _problem(trace, lost=lost), "; ".join(seen.problems))
     return msgspec.structs.replace(
         run,
         iterations=seen.iterations,
@@ -120,6 +119,13 @@ def with_evidence(run: Run, trace: Trace) -> Run:
         iteration_ms=list(seen.iteration_ms),
         gap_causes_ms=dict(seen.gap_causes_ms),
     )
+
+
+def _problem(trace: Trace, *, lost: bool) -> Reason:
+    """What makes a trace with problems worthless: lost records before anything they may explain."""
+    if lost or not trace.source.complete:
+        return Reason.CAPTURE_INCOMPLETE
+    return Reason.FAILED if len(trace.kernels.start) else Reason.NO_GPU_WORK
 
 
 def _base_environment(job: Job) -> dict[str, str]:

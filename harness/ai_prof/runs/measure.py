@@ -89,8 +89,8 @@ def _run_pytest(plan: Path) -> None:
     command = [
         sys.executable, "-m", "pytest", "-c", str(settings), "--rootdir", str(folder), "--noconftest",
         "-p", "no:cacheprovider", "-p", "pytest_benchmark.plugin", "-p", "ai_prof.pytest_plugin", "-s",
-        "--ai-prof-plan", str(plan), f"--benchmark-json={folder / RESULTS}", "--benchmark-enable", "--benchmark-quiet",
-        str(COLLECTOR),
+        "--ai-prof-plan", str(plan), f"--benchmark-json={folder / RESULTS}", "--benchmark-enable",
+        "--benchmark-quiet", str(COLLECTOR),
     ]  # fmt: skip
     env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "AI_PROF_"))}
     env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"

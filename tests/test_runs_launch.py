@@ -1,0 +1,168 @@
+"""Launches of small programs: what a run says when a workload crashes, hangs, or does no GPU work.
+
+And whole: a workload through pytest-benchmark, captured and read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from ai_prof.collect.autostart import library_path
+from ai_prof.errors import AiProfError, EnvironmentInvalidError
+from ai_prof.gate.model import Reason
+from ai_prof.runs import bench_workloads, measure
+from ai_prof.runs.launch import Job, launch
+from ai_prof.runs.workloads import find, load
+
+WORKLOADS = Path(__file__).parents[1] / "workloads"
+
+pytestmark = pytest.mark.skipif(library_path() is None, reason="the native library is not built here")
+
+
+def job(tmp_path, code, *, timeout_s=20.0, **options):
+    folder = tmp_path / "fake"
+    folder.mkdir(exist_ok=True)
+    (folder / "main.py").write_text(code)
+    (folder / "workload.toml").write_text(
+        'schema = "ai-prof/workload/1"\ncommand = ["python", "main.py"]\ndevice = "opencl"\ngpus = 0\n'
+        f'timeout_s = {timeout_s}\nfaults = ["slow"]\nenv = {{FAKE = "yes"}}\n'
+    )
+    return Job(
+        workload=load(folder / "workload.toml"),
+        side="candidate",
+        python=sys.executable,
+        capture=tmp_path / "capture",
+        session="s",
+        order=3,
+        **options,
+    )
+
+
+def test_a_crash_says_its_last_line_and_code(tmp_path):
+    run = launch(job(tmp_path, "raise ValueError('no such model')"))
+    assert run.problem is Reason.FAILED
+    assert run.detail == "exit code 1: ValueError: no such model"
+    assert (run.workload, run.order, run.session, run.metrics) == ("fake", 3, "s", {})
+
+
+def test_a_fatal_signal_is_named(tmp_path):
+    run = launch(job(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGABRT)"))
+    assert (run.problem, run.detail) == (Reason.FAILED, "ended by SIGABRT")
+
+
+def test_a_hang_is_stopped(tmp_path):
+    run = launch(job(tmp_path, "import time; time.sleep(600)", timeout_s=1))
+    assert run.problem is Reason.FAILED
+    assert "still running after 1 s" in run.detail
+
+
+def test_no_gpu_work(tmp_path):
+    run = launch(job(tmp_path, "print('{\"iterations\": 4}')"))
+    assert run.problem is Reason.NO_GPU_WORK
+    assert "no GPU work" in run.detail
+    assert run.reported == {"iterations": 4}
+
+
+def test_a_program_that_is_not_there(tmp_path):
+    run = launch(replace(job(tmp_path, ""), python="/nonexistent"))
+    assert run.problem is Reason.FAILED
+    assert "cannot start /nonexistent" in run.detail
+
+
+def test_the_program_sees_its_options_and_environment(tmp_path):
+    code = "import os, sys; print(sys.argv[1:], os.environ['FAKE'], os.path.basename(os.getcwd()))"
+    launch(job(tmp_path, code, regress="slow=2", iterations=7))
+    said = (tmp_path / "capture" / "stdout.txt").read_text()
+    assert said == "['--regress', 'slow=2', '--iterations', '7'] yes fake\n"
+
+
+def test_a_foreign_injection_is_said_before_anything_runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_INJECTION64_PATH", "/opt/other/libother.so")
+    plan = measure.Plan(jobs=[job(tmp_path, "open('ran', 'w')")], folder=tmp_path / "out")
+    with pytest.raises(EnvironmentInvalidError, match="libother"):
+        measure.measure(plan)
+    assert not (tmp_path / "fake" / "ran").exists()
+
+
+def test_failures_come_back_in_the_order_of_the_jobs(tmp_path, capfd):
+    first = job(tmp_path, "import sys; print(sys.argv[-1], file=sys.stderr); sys.exit(5)", iterations=1)
+    jobs = [replace(first, order=i, iterations=i + 1, capture=tmp_path / f"c{i}") for i in range(3)]
+    runs = measure.measure(measure.Plan(jobs=jobs, folder=tmp_path / "out", machine={"key": "k"}))
+    assert [run.order for run in runs] == [0, 1, 2]
+    assert [run.detail for run in runs] == [f"exit code 5: {i + 1}" for i in range(3)]
+    assert "fake (candidate), run 3/3" in capfd.readouterr().err
+    report = json.loads((tmp_path / "out" / "benchmark.json").read_text())
+    assert report["machine_info"]["ai_prof"] == {"key": "k"}
+    assert report["benchmarks"][0]["stats"]["rounds"] == 3
+
+
+def test_the_harness_obeys_no_project_of_the_caller(tmp_path, monkeypatch):
+    (tmp_path / "conftest.py").write_text("raise RuntimeError('not yours')")
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--no-such-option")
+    plan = measure.Plan(jobs=[job(tmp_path, "")], folder=tmp_path / "out", progress=False)
+    (run,) = measure.measure(plan)
+    assert run.problem is Reason.NO_GPU_WORK
+
+
+def test_a_harness_that_breaks_says_where_to_look(tmp_path):
+    plan = measure.Plan(jobs=[job(tmp_path, "")], folder=tmp_path / "out")
+    (tmp_path / "capture").write_text("in the way")
+    with pytest.raises(AiProfError, match=r"pytest\.log"):
+        measure.measure(plan)
+
+
+def test_a_disturbed_launch_is_made_again_and_then_invalid(tmp_path, monkeypatch):
+    busy = {"foreign_gpu_processes": [7]}
+    seen = iter([busy, {}, busy, busy, busy])
+    base = launch(job(tmp_path, ""))
+
+    def fake(one):
+        return replace(base, problem=None, environment=next(seen), capture=str(one.capture))
+
+    monkeypatch.setattr(bench_workloads, "launch", fake)
+    again = bench_workloads.settled(job(tmp_path, ""), [], repeats=2)
+    assert again.problem is None
+    assert again.environment == {"repeated_for": [["other compute processes on the GPU: 7"]]}
+    assert again.capture == str(tmp_path / "capture-again1")
+    invalid = bench_workloads.settled(job(tmp_path, ""), [], repeats=2)
+    assert invalid.problem is Reason.INVALID_ENVIRONMENT
+    assert "other compute processes" in invalid.detail
+
+
+def test_the_plugin_is_inert_elsewhere(tmp_path):
+    (tmp_path / "test_other.py").write_text(
+        "import sys\ndef test_it():\n    assert 'ai_prof.runs' not in sys.modules\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "ai_prof.pytest_plugin", str(tmp_path)]
+    env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    options = {"env": env, "cwd": tmp_path, "capture_output": True, "text": True, "check": False}
+    for more in ([], ["-p", "pytest_benchmark.plugin"]):
+        done = subprocess.run([*command, *more], **options)  # noqa: PLW1510 - it is among the options
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("workload", [w.name for w in find(WORKLOADS) if w.device == "opencl"])
+def test_a_reference_workload_counts_as_the_program_does(tmp_path, workload):
+    pytest.importorskip("pyopencl")
+    (declared,) = [w for w in find(WORKLOADS) if w.name == workload]
+    one = Job(
+        workload=declared, side="candidate", python=sys.executable, capture=tmp_path / "capture", session="s",
+        order=0, iterations=30,
+    )  # fmt: skip
+    (run,) = measure.measure(measure.Plan(jobs=[one], folder=tmp_path / "out"))
+    assert run.problem is None, run.detail
+    assert run.reported["iterations"] == 30
+    # The first launches may differ from the steady state and the last iteration has no end.
+    assert 27 <= run.iterations <= 30
+    assert run.structure["kernels"] * 30 == run.reported["launches"]
+    assert all(run.structure[count] is not None for count in declared.structure)
+    assert run.metrics["iteration_ms"] > 0

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 from msgspec.structs import replace
 
@@ -166,3 +169,29 @@ def test_a_reference_workload_counts_as_the_program_does(tmp_path, workload):
     assert run.structure["kernels"] * 30 == run.reported["launches"]
     assert all(run.structure[count] is not None for count in declared.structure)
     assert run.metrics["iteration_ms"] > 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_workload_ends_with_whoever_measures_it(tmp_path, number):
+    one = job(
+        tmp_path, "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(600)", timeout_s=600
+    )
+    path = measure.save(measure.Plan(jobs=[one], folder=tmp_path))
+    code = "import sys; from pathlib import Path; from ai_prof.runs.measure import load, measure"
+    measuring = subprocess.Popen(
+        [sys.executable, "-c", f"{code}; measure(load(Path(sys.argv[1])))", str(path)],
+        stderr=subprocess.DEVNULL,
+    )
+    pid = tmp_path / "fake" / "pid"
+    wait_until(lambda: pid.exists() and pid.read_text(), 30)
+    measuring.send_signal(number)
+    measuring.wait(30)
+    workload = int(pid.read_text())
+    wait_until(lambda: not psutil.pid_exists(workload), 30)
+
+
+def wait_until(condition, seconds):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -60,9 +62,19 @@ def progress(plan: Plan) -> Progress:
     return Progress(plan)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _end_with_parent() -> None:
+    """Unwind, and the workload with us, once nobody holds the other end of our stdin any more."""
+
+    def watch() -> None:
+        os.read(0, 1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def test_workload(benchmark: Any, plan: Plan, progress: Progress, workload: str) -> None:
     """Launch each job of the workload, disturbed ones again, and keep the runs beside the timings."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # unwinds, so that the workload ends with us
     jobs = plan.by_workload()[workload]
     waiting = iter(jobs)
     runs: list[tuple[Job, Run]] = []

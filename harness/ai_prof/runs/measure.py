@@ -96,13 +96,13 @@ def _run_pytest(plan: Path) -> None:
     env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     log = folder / "pytest.log"
     with log.open("wb") as stdout:
-        pytest = subprocess.Popen(command, stdout=stdout, env=env)
-        try:
+        # In a session of its own, pytest gets no Ctrl-C. It holds on to our end of its stdin: however we
+        # end, that closes, and pytest ends its workload with everything of it.
+        pytest = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=stdout, env=env, start_new_session=True
+        )
+        with pytest:
             code = pytest.wait()
-        finally:
-            if pytest.poll() is None:
-                pytest.terminate()  # it ends its workload and everything of it
-                pytest.wait()
     if code:
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         last = lines[-1] if lines else "no output"

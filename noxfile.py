@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -33,9 +34,10 @@ def install(session: nox.Session, *extra: str) -> None:
 
 def ai_prof(session: nox.Session, *arguments: str) -> None:
     """Run our command and end nox with its own exit code, which `session.run` would turn into 1."""
-    code = subprocess.run(
-        [Path(session.bin) / "ai-prof", *arguments], cwd=ROOT, env=dict(session.env), check=False
-    ).returncode
+    # A value of None stands for a variable that nox takes away.
+    env = {name: value for name, value in {**os.environ, **session.env}.items() if value is not None}
+    command = [str(Path(session.bin) / "ai-prof"), *arguments]
+    code = subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
     if code:
         raise SystemExit(code)
 
@@ -44,7 +46,9 @@ def ai_prof(session: nox.Session, *arguments: str) -> None:
 def profile(session: nox.Session) -> None:
     """Run every workload three times under capture and compare with its baseline."""
     install(session)
-    ai_prof(session, "gate", *session.posargs)
+    # A developer's first run makes its own baseline; in CI a missing one must be seen.
+    record = [] if os.environ.get("CI") else ["--record"]
+    ai_prof(session, "gate", *record, *session.posargs)
 
 
 @nox.session

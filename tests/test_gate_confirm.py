@@ -69,13 +69,9 @@ def test_plan_that_cannot_fail_a_build_is_refused():
 
 
 @pytest.mark.parametrize("k", range(6, 11))
-def test_schedule_is_balanced_and_warms_each_side_once(k):
-    order = confirm.schedule(k)
-    assert [(launch.side, launch.warm) for launch in order[:2]] == [("base", True), ("head", True)]
-    kept = order[2:]
-    assert not any(launch.warm for launch in kept)
-    sides = np.array([1 if launch.side == "head" else -1 for launch in kept])
-    assert len(kept) == 2 * k
+def test_schedule_is_balanced_and_cancels_a_drift(k):
+    sides = np.array([1 if side == "head" else -1 for side in confirm.schedule(k)])
+    assert len(sides) == 2 * k
     assert sides.sum() == 0
     # A steady drift adds nothing to the difference of whole blocks, and next to nothing beyond.
     drift = sides @ np.arange(2 * k)

@@ -20,7 +20,7 @@ FAULTS = {
     "slow": "the blocks' inner layers are wider",
 }
 SEQUENCES, CONTEXT, WIDTH, HEADS, BLOCKS, VOCABULARY = 8, 1024, 1024, 8, 8, 8192
-STALL_S = 0.003
+STALL_S = 0.015
 
 
 class Block(nn.Module):
@@ -86,7 +86,7 @@ def build_model(device: str, slow: float = 0.0, *, by_head: bool = False) -> Dec
 
 @torch.inference_mode()
 def main() -> None:
-    options = parse(__doc__, FAULTS, iterations=600)
+    options = parse(__doc__, FAULTS, iterations=400)
     if not torch.cuda.is_available():
         sys.exit("no CUDA device: this workload needs an NVIDIA GPU and a PyTorch built for it")
     torch.manual_seed(20240607)

@@ -47,13 +47,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.p_min <= self.alpha / self.flagged
 
 
-class Launch(msgspec.Struct, frozen=True):
-    """One launch of the schedule; a warm one is run and thrown away."""
-
-    side: Side
-    warm: bool = False
-
-
 def plan(flagged: int, alpha: float = 0.01) -> Plan:
     """The fewest launches k a side with 2 / C(2k, k) <= alpha / flagged.
 
@@ -80,17 +73,17 @@ def planned(flagged: int, alpha: float, launches: tuple[int, int]) -> Plan:
     return Plan(flagged=flagged, alpha=alpha, launches=launches[1], p_min=p_min)
 
 
-def schedule(launches: int) -> list[Launch]:
-    """The order of launches: one warm launch a side, then base, head, head, base and its mirror in turn.
+def schedule(launches: int) -> list[Side]:
+    """The order of launches: base, head, head, base and its mirror in turn.
 
-    Every launch is a fresh process, so nothing is carried over a switch except what lies on disk (page
-    cache, compiled kernels of that side's worktree): one warm launch a side, at the start, fills that. ABBA
-    makes a steady drift of the machine cancel out of the difference; mirrored blocks, a bent one as well.
+    ABBA makes a steady drift of the machine cancel out of the difference; mirrored blocks, a bent one as
+    well. Every launch is a fresh process of the same checkout and one value is a median over iterations
+    after warm-up, so a switch leaves nothing behind that a launch would have to be thrown away for.
     """
     block: tuple[Side, ...] = ("base", "head", "head", "base")
     mirror: tuple[Side, ...] = ("head", "base", "base", "head")
     order = [side for i in range((launches + 1) // 2) for side in (mirror if i % 2 else block)]
-    return [Launch("base", warm=True), Launch("head", warm=True), *map(Launch, order[: 2 * launches])]
+    return order[: 2 * launches]
 
 
 def compare(base: Sequence[Run], head: Sequence[Run], rules: Rules, plan: Plan) -> list[Comparison]:

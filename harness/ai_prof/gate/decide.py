@@ -26,7 +26,7 @@ ALPHA = 0.01
 class Fresh(msgspec.Struct, frozen=True, kw_only=True):
     """The fresh runs that settle one flagged workload.
 
-    `base` and `head`: k each by `confirm.schedule`, without its warm launches; `order` counts through both.
+    `base` and `head`: k each by `confirm.schedule`; `order` counts through both.
     With no `base` (it can't be run again) `head` holds as many fresh runs of the candidate as the screen
     had.
     """

@@ -47,12 +47,12 @@ class Bench:
 
     def against_base(self, workload: Workload, plan: confirm.Plan) -> Fresh:
         """Fresh runs of base (this checkout without the fault) and head, interleaved."""
-        schedule = confirm.schedule(plan.launches)
-        runs = self._measure([self._job(workload, launch.side) for launch in schedule])
-        kept = [(launch.side, run) for launch, run in zip(schedule, runs, strict=True) if not launch.warm]
+        sides = confirm.schedule(plan.launches)
+        runs = self._measure([self._job(workload, side) for side in sides])
+        pairs = list(zip(sides, runs, strict=True))
         return Fresh(
-            base=[run for side, run in kept if side == "base"],
-            head=[run for side, run in kept if side == "head"],
+            base=[run for side, run in pairs if side == "base"],
+            head=[run for side, run in pairs if side == "head"],
         )
 
     def again(self, workload: Workload, runs: int) -> Fresh:

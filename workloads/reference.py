@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
+import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @dataclass(frozen=True)
@@ -50,9 +56,23 @@ def parse(description: str | None, faults: dict[str, str], iterations: int) -> O
     return Options(args.iterations, fault, strength)
 
 
-def report(iterations: int, launches: int | None = None) -> None:
-    """Print the program's own count of its iterations and, if it knows, kernel launches as the last line."""
-    counts = {"iterations": iterations}
-    if launches is not None:
-        counts["launches"] = launches
-    sys.stdout.write(json.dumps(counts) + "\n")
+class Loop:
+    """Counts and times its iterations on the host's clock, from one `next` to the other."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.seconds: list[float] = []
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield 0, 1, ..."""
+        for i in range(self.count):
+            start = time.perf_counter()
+            yield i
+            self.seconds.append(time.perf_counter() - start)
+
+    def report(self, launches: int | None = None) -> None:
+        """Print the program's own figures as its last line: what a capture of it must agree with."""
+        own = {"iterations": self.count, "iteration_us": round(1e6 * statistics.median(self.seconds))}
+        if launches is not None:
+            own["launches"] = launches
+        sys.stdout.write(json.dumps(own) + "\n")

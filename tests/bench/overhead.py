@@ -1,18 +1,18 @@
 """What a capture costs: time per iteration of each workload with and without it, interleaved rounds.
 
-The time of an iteration is the difference between a long and a short process over the difference of
-their iterations, so that starting up and importing cancel out. Prints medians, minima and their ratios.
+The time is the program's own, its median iteration on the host's clock. Prints medians and minima over the
+rounds and their ratios to no capture.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from ai_prof.collect.environment import capture_environment
@@ -23,28 +23,17 @@ ROOT = Path(__file__).parents[2]
 MODES = ("nothing", "kernel", "api")
 
 
-def seconds(workload: Workload, python: str, mode: str, iterations: int) -> float:
-    """Wall time of one process."""
+def iteration_ms(workload: Workload, python: str, mode: str) -> float:
+    """Run one process; the median iteration that it measured itself."""
     command = [python if word == "python" else word for word in workload.command]
     env = dict(os.environ) | workload.env
     with tempfile.TemporaryDirectory() as folder:
         if mode != "nothing":
             env = capture_environment(Path(folder), mode, env)
-        start = time.perf_counter()
-        subprocess.run(
-            [*command, "--iterations", str(iterations)],
-            cwd=workload.folder,
-            env=env,
-            check=True,
-            stdout=subprocess.DEVNULL,
+        done = subprocess.run(
+            command, cwd=workload.folder, env=env, check=True, stdout=subprocess.PIPE, text=True
         )
-        return time.perf_counter() - start
-
-
-def iteration_ms(workload: Workload, python: str, mode: str, short: int, long: int) -> float:
-    """Time of one iteration, start-up taken out."""
-    spent = seconds(workload, python, mode, long) - seconds(workload, python, mode, short)
-    return 1e3 * spent / (long - short)
+    return json.loads(done.stdout.splitlines()[-1])["iteration_us"] / 1e3
 
 
 def main() -> None:
@@ -52,8 +41,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("workload", nargs="*")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--short", type=int, default=20)
-    parser.add_argument("--long", type=int, default=120)
     parser.add_argument("--python")
     args = parser.parse_args()
     print(
@@ -67,7 +54,7 @@ def main() -> None:
         times: dict[str, list[float]] = {mode: [] for mode in MODES}
         for _ in range(args.rounds):
             for mode in MODES:
-                times[mode].append(iteration_ms(workload, python, mode, args.short, args.long))
+                times[mode].append(iteration_ms(workload, python, mode))
         base = times["nothing"]
         for mode, own in times.items():
             middle, least = statistics.median(own), min(own)

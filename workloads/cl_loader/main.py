@@ -9,7 +9,7 @@ import numpy as np
 import pyopencl as cl
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from reference import parse, report
+from reference import Loop, parse
 from reference_cl import Program
 
 FAULTS = {
@@ -70,7 +70,8 @@ def main() -> None:
         for _ in range(syncs):
             queue.finish()
 
-    for i in range(options.iterations):
+    loop = Loop(options.iterations)
+    for i in loop:
         for _ in range(passes):
             batch = preprocess(raw[i % 4], rng)
         # pyopencl waits for a copy whose event is dropped: this one is kept until the sums are here.
@@ -88,7 +89,7 @@ def main() -> None:
         del upload
         if i % 20 == 0:
             print(f"iteration {i} mean {host_sums.mean():.6f}")
-    report(options.iterations, program.launches)
+    loop.report(program.launches)
 
 
 if __name__ == "__main__":

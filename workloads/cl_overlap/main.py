@@ -10,7 +10,7 @@ import numpy as np
 import pyopencl as cl
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from reference import parse, report
+from reference import Loop, parse
 from reference_cl import Program
 
 FAULTS = {
@@ -49,7 +49,8 @@ def main() -> None:
     rounds = np.int32(round(ROUNDS * (1 + 0.7 * options.dose("slow"))))
     ready = cl.enqueue_copy(copies, inputs[0], host[0], is_blocking=False)
     copies.flush()
-    for i in range(options.iterations):
+    loop = Loop(options.iterations)
+    for i in loop:
         if options.dose("stall"):
             time.sleep(STALL_S * options.strength)
         if options.dose("serial"):
@@ -69,7 +70,7 @@ def main() -> None:
         if i % 20 == 0:
             print(f"iteration {i} value {value[0]:.4f}")
     ready.wait()
-    report(options.iterations, program.launches)
+    loop.report(program.launches)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import numpy as np
 import pyopencl as cl
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from reference import parse, report
+from reference import Loop, parse
 from reference_cl import Program
 
 FAULTS = {
@@ -65,7 +65,8 @@ def main() -> None:
     size = SIZE // parts
     waits = round(2 * options.dose("sync"))  # in every layer
     waiting = LAYER[:: len(LAYER) // min(waits, len(LAYER))] if waits else ()
-    for i in range(options.iterations):
+    loop = Loop(options.iterations)
+    for i in loop:
         if options.dose("stall"):
             time.sleep(STALL_S * options.strength)
         # pyopencl waits for a copy whose event is dropped: this one is kept until the value is here.
@@ -82,7 +83,7 @@ def main() -> None:
         del upload
         if i % 20 == 0:
             print(f"iteration {i} value {value[0]:.4f}")
-    report(options.iterations, program.launches)
+    loop.report(program.launches)
 
 
 if __name__ == "__main__":

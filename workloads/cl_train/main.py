@@ -10,7 +10,7 @@ import numpy as np
 import pyopencl as cl
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from reference import Options, parse, report
+from reference import Loop, Options, parse
 from reference_cl import Program
 
 FAULTS = {
@@ -131,13 +131,14 @@ def main() -> None:
     truth = rng.standard_normal((INPUT, OUTPUT)).astype(np.float32) / 16
     batches = rng.standard_normal((8, BATCH, INPUT)).astype(np.float32)
     targets = np.tanh(batches @ truth)
-    for i in range(options.iterations):
+    loop = Loop(options.iterations)
+    for i in loop:
         if options.dose("stall"):
             time.sleep(STALL_S * options.strength)
         loss = trainer.step(batches[i % 8], targets[i % 8])
         if i % 20 == 0:
             print(f"iteration {i} loss {loss:.3f}")
-    report(options.iterations, trainer.program.launches)
+    loop.report(trainer.program.launches)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from reference import parse, report
+from reference import Loop, parse
 
 FAULTS = {
     "sync": "wait for the device after every block",
@@ -86,7 +86,7 @@ def build_model(device: str, slow: float = 0.0, *, by_head: bool = False) -> Dec
 
 @torch.inference_mode()
 def main() -> None:
-    options = parse(__doc__, FAULTS, iterations=400)
+    options = parse(__doc__, FAULTS, iterations=200)
     if not torch.cuda.is_available():
         sys.exit("no CUDA device: this workload needs an NVIDIA GPU and a PyTorch built for it")
     torch.manual_seed(20240607)
@@ -97,7 +97,8 @@ def main() -> None:
                 block.register_forward_hook(lambda *_: torch.cuda.synchronize())
     ids = torch.arange(SEQUENCES, device="cuda").view(SEQUENCES, 1)
     position = torch.zeros(1, dtype=torch.long, device="cuda")
-    for token in range(options.iterations):
+    loop = Loop(options.iterations)
+    for token in loop:
         if options.dose("stall"):
             time.sleep(STALL_S * options.strength)
         ids = model(ids, position)
@@ -105,7 +106,7 @@ def main() -> None:
         first = ids[0, 0].item()
         if token % 200 == 0:
             print(f"token {token} is {first}")
-    report(options.iterations)
+    loop.report()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from reference import Options, parse, report
+from reference import Loop, Options, parse
 
 FAULTS = {
     "sync": "wait for the device after every block of the forward pass",
@@ -98,7 +98,8 @@ def main() -> None:
             for _ in range(max(1, round(options.strength))):
                 block.register_forward_hook(lambda *_: torch.cuda.synchronize())
     parts = min(BATCH, round(MICRO_BATCHES * options.strength)) if options.dose("tiny") else 1
-    for step in range(options.iterations):
+    loop = Loop(options.iterations)
+    for step in loop:
         if options.dose("stall"):
             time.sleep(STALL_S * options.strength)
         features, classes = feed.batch(step)
@@ -114,7 +115,7 @@ def main() -> None:
         value = loss.item()
         if step % 20 == 0:
             print(f"step {step} loss {value:.4f}")
-    report(options.iterations)
+    loop.report()
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def bars(sides: list[Split], workload: str) -> Markup:
     for tick in x.ticks():
         svg.draw(root, "path", css="grid", d=f"M{x(tick)} 0V{bottom + 2}")
         svg.write(root, f"{tick:,.6g}", x(tick), bottom + 17, anchor="middle", css="soft")
-    svg.write(root, "ms an iteration", WIDTH, bottom + 17, anchor="end", css="soft")
+    svg.write(root, "ms", 0, bottom + 17, css="soft")
     for place, split in enumerate(sides):
         _bar(root, split, place * _PITCH + 4, x)
     return svg.markup(root)

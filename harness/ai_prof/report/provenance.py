@@ -34,7 +34,7 @@ def facts(verdict: BuildVerdict) -> list[tuple[str, str]]:
     """Return the run's identity: name and value."""
     commit = verdict.commit or "not in a repository"
     candidates = (
-        ("Device", verdict.device),
+        ("Device", _device(verdict)),
         ("Machine key", verdict.machine_key),
         ("Commit", commit + (" + uncommitted changes" if verdict.dirty else "")),
         ("Base", verdict.base or ""),
@@ -44,6 +44,13 @@ def facts(verdict: BuildVerdict) -> list[tuple[str, str]]:
         ("Exit code", str(verdict.exit_code)),
     )
     return [(name, value) for name, value in candidates if value]
+
+
+def _device(verdict: BuildVerdict) -> str:
+    """The device's own name where the machine's facts hold one."""
+    listed = verdict.machine.get("gpus") or verdict.machine.get("opencl") or [{}]
+    name = listed[0].get("name") or listed[0].get("device")
+    return f"{name} ({verdict.device})" if name else verdict.device
 
 
 def baselines(verdict: BuildVerdict) -> list[dict[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from ai_prof.report import svg, words
@@ -22,7 +22,7 @@ WORK = "work"
 
 @dataclass(frozen=True)
 class Split:
-    """Where an iteration's time goes, in ms: medians over a side's runs.
+    """Where the mean iteration's time goes, in ms: medians over a side's runs.
 
     `work` is the iteration less its gap, so the parts sum to `iteration_ms`.
     """
@@ -84,10 +84,11 @@ def bars(sides: list[Split], workload: str) -> Markup:
 
 
 def _split(label: str, runs: list[Run]) -> Split | None:
-    kept = [run for run in runs if run.gap_causes_ms and run.metrics.get("iteration_ms")]
+    kept = [run for run in runs if run.gap_causes_ms and run.iteration_ms]
     if not kept:
         return None
-    iteration = median(run.metrics["iteration_ms"] or 0.0 for run in kept)
+    # Causes are means over iterations, so only the mean iteration is their sum with the work.
+    iteration = median(fmean(run.iteration_ms) for run in kept)
     causes = {
         cause: median(run.gap_causes_ms.get(cause, 0.0) for run in kept)
         for cause in words.CAUSES

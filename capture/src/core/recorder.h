@@ -4,7 +4,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "ai_prof/format.h"
+#include "core/condition.h"
 #include "core/config.h"
 #include "core/file_writer.h"
 
@@ -141,7 +141,7 @@ class Recorder {
   std::vector<std::string> errors_;
 
   std::mutex mutex_;
-  std::condition_variable changed_;
+  Condition changed_;
   bool woken_ = false;
   bool stopping_ = false;
   bool done_ = false;

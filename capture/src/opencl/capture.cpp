@@ -1,5 +1,6 @@
 #include "opencl/capture.h"
 
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,7 +36,7 @@ steady_clock::duration seconds(double count) {
 }
 
 std::uint32_t thread_id() noexcept {
-  thread_local const auto id = static_cast<std::uint32_t>(gettid());
+  thread_local const auto id = static_cast<std::uint32_t>(syscall(SYS_gettid));
   return id;
 }
 

@@ -1,15 +1,19 @@
-"""The summary as a few lines for people: the cause first."""
+"""The summary as a few lines for people: the cause first, then what to do, in order."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from ai_prof.timeline.advice import TITLES
 
 if TYPE_CHECKING:
     from ai_prof.timeline.findings import Finding
     from ai_prof.timeline.summary import DeviceSummary, Summary
 
 _FINDINGS = 3
-_CAUSES = {
+_NAMED = 3  # causes
+_NOTABLE = 0.001  # shares of the time below this are not worth a word
+CAUSES = {
     "launch": "the host launching",
     "sync": "the host blocked in synchronizes",
     "data": "waiting for data",
@@ -22,43 +26,110 @@ _CAUSES = {
 
 def render(summary: Summary) -> str:
     """Ten lines or so for one device, five more for each further one."""
+    acting = [f for f in summary.findings if f.saves_ms > 0 or f.severity != "info"]
+    steps = _steps(acting[:_FINDINGS], _iteration_ms(summary))
+    notes = [f"Mind that {TITLES[f.id]}. {f.actions[0]}" for f in summary.findings if f not in acting]
     if not summary.devices:
-        return f"No GPU work: {summary.reason}"
+        return "\n".join([f"No GPU work: {summary.reason}.", *steps, *notes])
     lines = [line for device in summary.devices for line in _device(device)]
-    shown = [finding for finding in summary.findings if finding.saves_ms > 0 or finding.severity != "info"]
-    for number, finding in enumerate(shown[:_FINDINGS], 1):
-        lines.append(f"{number}. {finding.id} ({finding.severity}){_saves(finding)}: {finding.actions[0]}")
-    lines += [
-        f"Note: {f.id}: {f.actions[0]}" for f in summary.findings if f.severity == "info" and f not in shown
-    ]
+    if len(acting) > _FINDINGS:
+        notes.append(f"{len(acting) - _FINDINGS} smaller findings are in --json.")
     if summary.tag:
-        lines.append(f"This workload is {summary.tag}.")
-    return "\n".join(lines)
+        notes.append(f"For a scheduler: {summary.tag}.")
+    return "\n".join([*lines, *steps, *notes])
 
 
 def _device(device: DeviceSummary) -> list[str]:
-    causes = sorted(device.gap_causes.items(), key=lambda item: -item[1])
-    named = ", ".join(f"{_CAUSES[c]} {share:.1%}" for c, share in causes if share >= 0.001) or "no gaps"
-    found = device.iterations
-    window = f"{device.window_ns / 1e6:.3f} ms from first to last operation"
-    if device.window == "iterations":
-        spread = f"p5 {found.p5_ms:.3f}, p95 {found.p95_ms:.3f}"
-        how = f"by {found.method}, confidence {found.confidence:.2f}"
-        window = f"{found.count} iterations of {found.median_ms:.3f} ms ({spread}; {how})"
-    overlap = "no copies" if device.copy_compute_overlap is None else f"{device.copy_compute_overlap:.0%}"
     rank = "" if device.rank is None else f" (rank {device.rank})"
-    busy = f"busy {device.kernel_busy:.1%} (healthy above 85 %), copies alone {device.copy_only:.1%}"
-    kernels = f"{device.kernel_count} kernels, mean {device.kernel_mean_us:.1f} us (healthy above 50)"
-    spread = f"p50 {device.kernel_p50_us:.1f}, p95 {device.kernel_p95_us:.1f}"
-    hosts = f"{device.sync_count} synchronizes, {device.streams} streams"
+    causes = sorted(device.gap_causes.items(), key=lambda item: -item[1])
+    leading = [(cause, share) for cause, share in causes if share >= _NOTABLE][:_NAMED]
+    named = ", ".join(f"{CAUSES[cause]} {share:.1%}" for cause, share in leading)
+    idle = f"idle {device.gap:.1%} of the time" + (f": {named}" if named else "")
+    healthy = f"{device.kernel_busy:.1%} (healthy above 85%), idle {device.gap:.1%} (healthy below 15%)"
     return [
-        f"Device {device.device}{rank} {device.name}: idle {device.gap:.1%} of the time: {named}",
-        f"  over {window}",
-        f"  {busy}, gap {device.gap:.1%} (healthy below 15 %)",
-        f"  {kernels}, {spread}; {device.tiny_kernel_share:.0%} under 20 us",
-        f"  copy-compute overlap {overlap} (healthy above 80 %), {hosts}",
+        f"Device {device.device} {device.name}{rank} is {idle}.",
+        f"  At work {healthy}, copying alone {device.copy_only:.1%}.",
+        f"  {_window(device)}",
+        f"  {_kernels(device)}",
+        f"  {_copies(device)}; {_plural(device.streams, 'stream')}; {_waits(device)}.",
     ]
 
 
-def _saves(finding: Finding) -> str:
-    return f", up to {finding.saves_ms:.3f} ms an iteration" if finding.saves_ms else ""
+def _window(device: DeviceSummary) -> str:
+    found = device.iterations
+    if device.window == "span":
+        return f"Seen over {_ms(device.window_ns / 1e6)}, from the first operation to the last."
+    sure = "" if found.confidence == 1 else f", found with confidence {found.confidence:.0%}"
+    spread = f"p5 {_ms(found.p5_ms)}, p95 {_ms(found.p95_ms)}"
+    return f"Seen over {_plural(found.count, 'iteration')} of {_ms(found.median_ms)} ({spread}){sure}."
+
+
+def _kernels(device: DeviceSummary) -> str:
+    if not device.kernel_count:
+        return "No kernels ran."
+    spread = f"median {_us(device.kernel_p50_us)}, p95 {_us(device.kernel_p95_us)}"
+    mean = f"of {_us(device.kernel_mean_us)} on average (healthy above 50 us; {spread})"
+    return f"{_plural(device.kernel_count, 'kernel')} {mean}, {device.tiny_kernel_share:.0%} under 20 us."
+
+
+def _copies(device: DeviceSummary) -> str:
+    if device.copy_compute_overlap is None:
+        return "No copies"
+    healthy = " (healthy above 80%)" if device.copy_only >= 0.01 else ""
+    return f"Copies hide behind kernels for {device.copy_compute_overlap:.0%} of their time{healthy}"
+
+
+def _waits(device: DeviceSummary) -> str:
+    if device.window == "iterations" and device.structure["syncs"]:
+        return f"the host waits for the device {_times(device.structure['syncs'])} an iteration"
+    return f"the host waits for the device {_times(device.sync_count)}"
+
+
+def _steps(findings: list[Finding], iteration_ms: float) -> list[str]:
+    """One line each; a remedy that was named already gives way to the next."""
+    lines: list[str] = []
+    named: set[str] = set()
+    for number, finding in enumerate(findings, 1):
+        action = next((a for a in finding.actions if a not in named), finding.actions[0])
+        named.add(action)
+        lines.append(f"{number}. {_title(finding)}{_saves(finding, iteration_ms)}. {action}")
+    return lines
+
+
+def _title(finding: Finding) -> str:
+    title = TITLES[finding.id][0].upper() + TITLES[finding.id][1:]
+    evidence = finding.evidence
+    if finding.id == "hot-kernel":
+        return f"{title} is {evidence['kernel']}, {evidence['share_of_kernel_time']:.0%} of the kernel time"
+    if finding.id == "gap-data" and evidence["at_iteration_start"] > 0.5:
+        return f"{title} at the start of iterations"
+    return title
+
+
+def _saves(finding: Finding, iteration_ms: float) -> str:
+    if not finding.saves_ms:
+        return "" if finding.severity == "info" else f" ({finding.severity})"
+    worth = f"{'takes' if finding.id == 'hot-kernel' else 'worth up to'} {_ms(finding.saves_ms)}"
+    if iteration_ms:
+        worth += f" of an iteration's {_ms(iteration_ms)}"
+    return f" ({worth})" if finding.severity == "info" else f" ({finding.severity}, {worth})"
+
+
+def _iteration_ms(summary: Summary) -> float:
+    return max((d.iterations.median_ms for d in summary.devices if d.window == "iterations"), default=0.0)
+
+
+def _ms(ms: float) -> str:
+    return f"{ms:.1f} ms" if ms >= 100 else f"{ms:.3g} ms" if ms >= 1 else f"{ms * 1000:.3g} us"
+
+
+def _us(us: float) -> str:
+    return _ms(us / 1000)
+
+
+def _times(count: int) -> str:
+    return {0: "never", 1: "once"}.get(count, f"{count} times")
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"

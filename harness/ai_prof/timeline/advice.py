@@ -1,28 +1,52 @@
-"""What to do about each finding, the cheapest first, with its caveats."""
+"""What each finding is called, and what to do about it: the cheapest first, with its caveats."""
 
 from __future__ import annotations
 
+_COMPILE = (
+    "Turn on graph mode: torch.compile or CUDA graphs turn many launches into few. The first call compiles, "
+    "and changing shapes compile again and again, which can be slower than before: fix the shapes first."
+)
+_FUSE = "Fuse chains of elementwise operators by hand, and use fused or foreach optimizers."
+_BATCH = "Raise the batch size, so that each launch carries more work."
+_PYTHON = "Move Python work out of the step, or cache it: what runs every step delays every launch."
+
+TITLES = {
+    "gap-launch": "the host cannot launch work fast enough",
+    "gap-data": "the device waits for input data",
+    "gap-host": "the device waits while the host does something else",
+    "gap-wait": "launched work waits for other work on the device",
+    "gap-device": "the device's own latency between operations adds up",
+    "gap-unknown": "idle time whose cause was not recorded",
+    "frequent-syncs": "the host keeps stopping to wait for the device",
+    "exposed-communication": "communication that no computing hides",
+    "small-kernels": "the work is cut into kernels that are too small",
+    "unoverlapped-copies": "copies run while no kernel does",
+    "hot-kernel": "the kernel that costs most",
+    "utilization-below-timeline": "NVML reports less work than the timeline shows",
+    "utilization-above-timeline": "NVML reports more work than the timeline shows",
+    "no-iterations": "no repeating iteration was found",
+    "uncertain-iterations": "the iterations found are uncertain",
+    "short-capture": "the capture is short",
+    "lost-records": "records were lost",
+    "incomplete-capture": "the capture is incomplete",
+    "no-device-work": "no GPU work was recorded",
+}
+"""By id, to be read as a sentence."""
+
 ACTIONS: dict[str, tuple[str, ...]] = {
-    "gap-launch": (
-        (
-            "Compile the step into fewer launches: torch.compile or CUDA graphs. The first call compiles, "
-            "and changing shapes compile again and again: fix the shapes first."
-        ),
-        "Fuse elementwise operators, and use fused or foreach optimizers.",
-        "Raise the batch size, so that each launch carries more work.",
-        "Move Python work out of the step: what runs every step delays every launch.",
-    ),
+    "gap-launch": (_COMPILE, _FUSE, _BATCH, _PYTHON),
     "gap-data": (
         (
-            "Start with as many loader workers as half the cores, and raise step by step while the gap "
-            "shrinks; too many compete for cores and memory."
+            "Capture once more with twice the loader workers: if the gap shrinks, loading it is. Start from "
+            "half the cores and raise step by step; too many compete for cores and memory and get slower."
         ),
         "Prefetch: pin_memory=True, prefetch_factor, and copies with non_blocking=True on another stream.",
         "Move decoding and augmentation out of the training process, or onto the GPU.",
     ),
     "gap-host": (
-        "Capture again with --stacks to see which Python frames run while the device waits.",
+        "Sample the Python stacks (py-spy record) to see what runs while the device waits.",
         "Move logging, metrics and checkpointing to another thread or to every N iterations.",
+        _PYTHON,
     ),
     "gap-wait": (
         (
@@ -32,7 +56,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
         "Split the work so that less of it depends on the slowest stream.",
     ),
     "gap-device": (
-        "The device's own latency between dependent operations: fewer, larger kernels or CUDA graphs.",
+        "Fewer, larger kernels or CUDA graphs: this is latency of the hardware between dependent operations.",
     ),
     "gap-unknown": (
         "Capture at level api (AI_PROF_LEVEL=api), which records the host calls that explain gaps.",
@@ -47,27 +71,34 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     ),
     "exposed-communication": (
         "Overlap communication with compute: gradient buckets in backward, prefetch of the next shard.",
-        "Where it is slow between hosts, a timeline of one host cannot tell: measure the network itself.",
+        (
+            "A communication kernel also waits for the slowest rank: compare the ranks before blaming the "
+            "network, which the timeline of one host cannot see."
+        ),
     ),
-    "small-kernels": (
-        "torch.compile or CUDA graphs; fix the shapes first, since changing ones compile again.",
-        "Fuse elementwise chains, and use fused or foreach optimizers.",
-        "Raise the batch size.",
-    ),
+    "small-kernels": (_COMPILE, _FUSE, _BATCH, _PYTHON),
     "unoverlapped-copies": (
-        "Copy from pinned memory with non_blocking=True on a stream of its own, one batch ahead.",
+        (
+            "Copy from pinned memory with non_blocking=True on a stream of its own, one batch ahead: work on "
+            "one stream never overlaps."
+        ),
         "Keep what is copied every iteration on the device.",
     ),
     "hot-kernel": (
         (
-            "The device is fed: further gains are inside kernels. A timeline cannot see instruction "
-            "efficiency or bandwidth: profile this kernel with hardware counters (ncu)."
+            "The device is fed: what remains is inside kernels, costs most and returns least surely. Only "
+            "hardware counters (ncu), not a timeline, tell whether this kernel computes or waits for memory."
         ),
+        "If it waits for memory, move fewer bytes: fusion, lower precision, a better layout.",
     ),
     "utilization-below-timeline": (
         (
-            "NVML samples about once a second, the work comes in bursts, and the capture saw a burst: "
-            "capture for longer, over the idle stretches too."
+            "NVML samples over up to a second, and work that comes in bursts falls between: capture at least "
+            "10 s, over the idle stretches too, and compare the same stretch."
+        ),
+        (
+            "Where both cover the same stretch, the device may be busy with little: copies, or kernels that "
+            "wait for memory or for each other. Hardware counters tell (ncu)."
         ),
     ),
     "utilization-above-timeline": (
@@ -75,11 +106,22 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     ),
     "no-iterations": (
         (
-            "No repeating iteration was found: figures are over first start to last end, warm-up included. "
-            "Mark steps with NVTX ranges, or capture for longer."
+            "The figures are over first start to last end, warm-up included: mark steps with NVTX ranges, or "
+            "capture for longer, once the program runs steadily."
+        ),
+    ),
+    "uncertain-iterations": (
+        (
+            "Read times per iteration with care: the work repeats only roughly, or several iterations may "
+            "look like one. NVTX ranges around steps settle it."
         ),
     ),
     "short-capture": ("Capture at least 10 s and 5 iterations before acting on small differences.",),
     "lost-records": ("Raise AI_PROF_BUFFER_MB (512, then 1024) and capture again: the figures miss work.",),
     "incomplete-capture": ("Capture again, or read the figures as those of the part that was kept.",),
+    "no-device-work": (
+        "Start the capture with the program: a context that was there before is not always seen.",
+        "Check that no other profiler (nsys, ncu, torch.profiler) holds the device.",
+        "Raise AI_PROF_BUFFER_MB (512, then 1024), and check that this user may use the device.",
+    ),
 }

@@ -1,7 +1,9 @@
 """What is wrong, how much it costs, and what to do about it first.
 
-Thresholds are those of the seed: busy 85 and 70 %, gap 15 and 30 %, kernel mean 50 and 20 us, overlap 80 %;
-and so is the ranking: long gaps, then the number of kernels, then single kernels.
+Healthy is: busy above 85 % (below 70 % starved), gap below 15 % (above 30 % starved), kernel mean above 50 us
+(below 20 us fragmented), copies hidden to 80 %. Findings are ranked by severity; then long gaps come first,
+since one gap of 10 ms outweighs a hundred kernels that are 1 us faster; then the number of kernels; then
+single kernels, which cost most to improve and return least surely.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import numpy as np
 from ai_prof.timeline.advice import ACTIONS
 from ai_prof.timeline.busy import copy_compute_overlap
 from ai_prof.timeline.communication import comm_exposed
+from ai_prof.timeline.gaps import by_cause
 from ai_prof.timeline.intervals import clip, intersect, length
 from ai_prof.timeline.kernels import kernel_figures
 from ai_prof.timeline.names import short
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ai_prof.timeline.device import DeviceTimeline
-    from ai_prof.trace.model import Trace
+    from ai_prof.trace.model import I64, Trace
 
 Severity = Literal["info", "warning", "critical"]
 
@@ -33,6 +36,8 @@ KERNEL_HEALTHY_US, KERNEL_FRAGMENTED_US = 50.0, 20.0
 OVERLAP_HEALTHY = 0.80
 _NOTABLE = 0.02  # shares of the window below this are not worth a finding
 _MIN_ITERATIONS, _MIN_WINDOW_NS = 5, 10_000_000_000
+_SURE = 0.8  # a period that explains less of the work may be none
+_SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -52,12 +57,17 @@ def find(trace: Trace, timelines: Sequence[DeviceTimeline]) -> list[Finding]:
         for rank, finding in _device_findings(trace, timeline):
             if finding.id not in found or found[finding.id][1].saves_ms < finding.saves_ms:
                 found[finding.id] = rank, finding
-    ranked = sorted(found.values(), key=lambda pair: (pair[0], -pair[1].saves_ms))
-    return _capture_findings(trace) + [finding for _, finding in ranked]
+    ranked = sorted(found.values(), key=_rank)
+    return _capture_findings(trace, timelines) + [finding for _, finding in ranked]
+
+
+def _rank(found: tuple[int, Finding]) -> tuple[int, int, float]:
+    kind, finding = found
+    return _SEVERITIES.index(finding.severity), kind, -finding.saves_ms
 
 
 def _device_findings(trace: Trace, timeline: DeviceTimeline) -> list[tuple[int, Finding]]:
-    """Rank 0: gaps and what makes them; 1: the number of kernels; 2: copies and kernels; 3: notes."""
+    """With kinds. 0: gaps and what makes them; 1: the number of kernels; 2: copies and kernels; 3: notes."""
     return [
         *((0, f) for f in _gaps(timeline)),
         *((0, f) for f in _syncs(trace, timeline)),
@@ -77,20 +87,26 @@ def _finding(
     return Finding(name, severity, {"device": timeline.device, **evidence}, saves, list(ACTIONS[name]))
 
 
+def _starved(timeline: DeviceTimeline) -> bool:
+    busy = timeline.busy
+    return busy.gap > GAP_STARVED * busy.window or busy.kernel < BUSY_STARVED * busy.window
+
+
 def _gaps(timeline: DeviceTimeline) -> list[Finding]:
     """One finding for each cause of gap worth naming, once the gap ratio is not healthy."""
     busy = timeline.busy
-    gap = busy.gap / busy.window if busy.window else 0.0
+    gap = busy.gap / busy.window
     if gap < GAP_HEALTHY:
         return []
-    starved = gap > GAP_STARVED or busy.kernel < BUSY_STARVED * busy.window
     lengths = busy.gaps.end - busy.gaps.start
+    starts_iteration = np.isin(busy.gaps.end, timeline.iterations.starts)
     found = []
-    for cause, ns in timeline.causes.total().items():
+    for cause, column in by_cause(timeline).items():
+        ns = int(column.sum())
         share = ns / busy.window
         if share < _NOTABLE or cause == "sync":
             continue  # synchronizes have a finding of their own
-        severity: Severity = "critical" if starved and share >= GAP_HEALTHY else "warning"
+        severity: Severity = "critical" if _starved(timeline) and share >= GAP_HEALTHY else "warning"
         found.append(
             _finding(
                 timeline,
@@ -99,6 +115,7 @@ def _gaps(timeline: DeviceTimeline) -> list[Finding]:
                 ns,
                 gap=gap,
                 share=share,
+                at_iteration_start=int(column[starts_iteration].sum()) / ns,
                 gaps=len(lengths),
                 median_gap_us=float(np.median(lengths)) / 1000,
                 longest_gap_ms=float(lengths.max()) / 1e6,
@@ -111,24 +128,33 @@ def _syncs(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
     """Synchronizes that cost run-ahead: the gap while blocked and the gap until the host leads again.
 
     Without them host and device would still need their own time, so they return at most what the host
-    spent blocked, and at most the gap.
+    spent blocked, and at most the gap that the host did not spend on input or on something else: a host
+    that loads data after each synchronize waits for its data.
     """
-    busy, shadow = timeline.busy, timeline.causes.sync_shadow
+    busy, causes, shadow = timeline.busy, timeline.causes.total(), timeline.causes.sync_shadow
     figures = sync_figures(trace, timeline.device, timeline.operations, busy.low, busy.high)
-    saves = min(shadow + timeline.causes.total()["sync"], figures.blocked_ns, busy.gap)
+    own_gap = busy.gap - causes["data"] - causes["host"]
+    saves = min(shadow + causes["sync"], figures.blocked_ns, own_gap)
     if saves < _NOTABLE * busy.window or not saves:
         return []
     return [
         _finding(
             timeline,
             "frequent-syncs",
-            "warning" if saves >= GAP_HEALTHY * busy.window else "info",
+            _sync_severity(timeline, saves),
             saves,
             syncs_per_iteration=figures.count / timeline.iterations_in_window,
             by_kind=figures.by_kind,
             sync_shadow=shadow / busy.window,
         )
     ]
+
+
+def _sync_severity(timeline: DeviceTimeline, saves: int) -> Severity:
+    busy = timeline.busy
+    if busy.gap < GAP_HEALTHY * busy.window:
+        return "info"
+    return "critical" if _starved(timeline) and saves >= GAP_HEALTHY * busy.window else "warning"
 
 
 def _communication(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
@@ -170,7 +196,9 @@ def _copies(timeline: DeviceTimeline) -> list[Finding]:
         return []
     copies = clip(operations.union(operations.is_memcpy), busy.low, busy.high)
     bare = length(copies) - length(intersect(copies, operations.union(operations.is_kernel)))
-    severity: Severity = "critical" if bare >= GAP_STARVED * busy.window else "warning"
+    # Few gaps and yet little computing: the device is busy, with copies.
+    instead = busy.gap < GAP_HEALTHY * busy.window and busy.kernel < BUSY_STARVED * busy.window
+    severity: Severity = "critical" if instead or bare >= GAP_STARVED * busy.window else "warning"
     return [
         _finding(
             timeline,
@@ -203,24 +231,27 @@ def _hot_kernel(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
             kernel=short(trace.names[ids[top]]) if ids[top] >= 0 else "unknown kernel",
             share_of_kernel_time=float(time[top] / max(time.sum(), 1)),
             mean_us=float(duration[inverse.reshape(-1) == top].mean()) / 1000,
+            nvml_memory_utilization=_nvml(trace, timeline, trace.samples.memory_utilization)[0],
         )
     ]
 
 
+def _nvml(trace: Trace, timeline: DeviceTimeline, column: I64) -> tuple[float | None, int]:
+    """Mean over the window of an NVML utilization as a share, and of how many samples; None without any."""
+    time = trace.samples.time
+    inside = (time >= timeline.busy.low) & (time < timeline.busy.high)
+    chosen = inside & (trace.samples.device == timeline.device) & (column >= 0)
+    return (float(column[chosen].mean()) / 100 if chosen.any() else None), int(chosen.sum())
+
+
 def _utilization(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
     """NVML's utilization against the timeline, where they contradict each other."""
-    samples, busy = trace.samples, timeline.busy
-    chosen = (
-        (samples.device == timeline.device)
-        & (samples.gpu_utilization >= 0)
-        & (samples.time >= busy.low)
-        & (samples.time < busy.high)
-    )
-    if not chosen.any():
+    busy = timeline.busy
+    utilization, samples = _nvml(trace, timeline, trace.samples.gpu_utilization)
+    if utilization is None:
         return []
-    utilization = float(samples.gpu_utilization[chosen].mean()) / 100
     device_busy = (busy.kernel + busy.copy_only) / busy.window
-    evidence = {"nvml_utilization": utilization, "device_busy": device_busy, "samples": int(chosen.sum())}
+    evidence = {"nvml_utilization": utilization, "device_busy": device_busy, "samples": samples}
     if utilization < BUSY_STARVED and device_busy >= BUSY_HEALTHY:
         return [_finding(timeline, "utilization-below-timeline", "info", 0.0, **evidence)]
     if utilization >= BUSY_HEALTHY and device_busy < BUSY_STARVED:
@@ -229,33 +260,35 @@ def _utilization(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
 
 
 def _window(timeline: DeviceTimeline) -> list[Finding]:
-    """A capture too short to speak for the workload: 5 iterations and 10 s are the seed's least."""
-    found, window = timeline.iterations, timeline.busy.window
-    if found.method == "none":
+    """Whether the window speaks for the workload: 5 iterations, 10 s, and a period that is really one."""
+    iterations, window = timeline.iterations, timeline.busy.window
+    if iterations.method == "none":
         return [_finding(timeline, "no-iterations", "info", 0.0, window_ms=window / 1e6)]
-    if len(found.lengths) >= _MIN_ITERATIONS and window >= _MIN_WINDOW_NS:
-        return []
-    return [
-        _finding(
-            timeline, "short-capture", "info", 0.0, iterations=len(found.lengths), window_ms=window / 1e6
+    found = []
+    if iterations.confidence < _SURE:
+        found.append(
+            _finding(timeline, "uncertain-iterations", "info", 0.0, confidence=iterations.confidence)
         )
-    ]
+    count = len(iterations.lengths)
+    if count < _MIN_ITERATIONS or window < _MIN_WINDOW_NS:
+        evidence = {"iterations": count, "window_ms": window / 1e6}
+        found.append(_finding(timeline, "short-capture", "info", 0.0, **evidence))
+    return found
 
 
-def _capture_findings(trace: Trace) -> list[Finding]:
+def _capture_findings(trace: Trace, timelines: Sequence[DeviceTimeline]) -> list[Finding]:
     """What makes every other figure doubtful comes before them."""
     lost = {kind: loss.lost for kind, loss in trace.source.losses.items() if loss.lost}
     found = []
+    if not timelines:
+        found.append(_of_capture("no-device-work", "critical", host_calls=len(trace.calls.start)))
     if lost:
-        found.append(Finding("lost-records", "critical", {"lost": lost}, 0.0, list(ACTIONS["lost-records"])))
+        found.append(_of_capture("lost-records", "critical", lost=lost))
     if trace.source.warnings or not trace.source.complete:
-        found.append(
-            Finding(
-                "incomplete-capture",
-                "warning",
-                {"warnings": list(trace.source.warnings)},
-                0.0,
-                list(ACTIONS["incomplete-capture"]),
-            )
-        )
+        warnings = list(trace.source.warnings)
+        found.append(_of_capture("incomplete-capture", "warning", warnings=warnings))
     return found
+
+
+def _of_capture(name: str, severity: Severity, **evidence: Any) -> Finding:
+    return Finding(name, severity, evidence, 0.0, list(ACTIONS[name]))

@@ -14,7 +14,7 @@ from ai_prof.trace.model import CopyKind
 if TYPE_CHECKING:
     from ai_prof.timeline.device import DeviceTimeline
     from ai_prof.timeline.operations import Operations
-    from ai_prof.trace.model import Trace
+    from ai_prof.trace.model import I64, Trace
 
 EDGES_US = (0, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 100000)
 LONGEST = 10
@@ -43,6 +43,15 @@ def gap_histogram(timeline: DeviceTimeline) -> GapHistogram:
     lengths = gaps.end - gaps.start
     time, _ = np.histogram(lengths / 1000, [*EDGES_US, np.inf], weights=lengths)
     return GapHistogram([float(e) for e in EDGES_US], (time / timeline.busy.window).tolist())
+
+
+def by_cause(timeline: DeviceTimeline) -> dict[str, I64]:
+    """Ns of each gap, (n gaps,), by cause; what a single stream waits for is the device's own latency."""
+    columns = dict(zip(CAUSES, timeline.causes.by_gap.T, strict=True))
+    if len(np.unique(timeline.operations.stream)) == 1:
+        columns["device"] = columns["device"] + columns["wait"]
+        columns["wait"] = np.zeros_like(columns["wait"])
+    return columns
 
 
 def longest_gaps(trace: Trace, timeline: DeviceTimeline, count: int = LONGEST) -> list[LongGap]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ai_prof.timeline.communication import comm_exposed
+from ai_prof.timeline.gaps import by_cause
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,12 +36,9 @@ def tag(trace: Trace, timelines: Sequence[DeviceTimeline]) -> str | None:
         "copy-bound": sum(t.busy.copy_only for t in timelines),
     }
     for timeline in timelines:
-        # On a single stream there is nothing to wait for but the device's own launch latency.
-        alone = len(np.unique(timeline.operations.stream)) == 1
-        for cause, ns in timeline.causes.total().items():
-            name = "launch-bound" if cause == "wait" and alone else _TAGS.get(cause)
-            if name:
-                shares[name] = shares.get(name, 0) + ns
+        for cause, column in by_cause(timeline).items():
+            if name := _TAGS.get(cause):
+                shares[name] = shares.get(name, 0) + int(column.sum())
     compute = sum(t.busy.kernel for t in timelines) - shares["communication-bound"]
     if compute >= _BUSY * window:
         return "compute-bound"

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import aiprof_file as af
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ai_prof import cli
+from ai_prof.timeline.advice import ACTIONS, TITLES
+from ai_prof.timeline.device import device_timeline
+from ai_prof.timeline.findings import find
+from ai_prof.timeline.operations import busy_devices
+from ai_prof.timeline.summary import summarise
+from ai_prof.timeline.tag import tag
+from ai_prof.trace.open import open_trace
+from ai_prof.trace.readers import native
+
+CAPTURES = Path(__file__).parent / "captures"
+ORDER = ("critical", "warning", "info")
+
+
+def loop(iterations=20, *, work=0, uploads=(), kernels=(100_000,), syncs=True, **header):
+    """A program whose host computes, uploads, launches and waits, again and again; all in ns."""
+    program = af.Program(**header)
+    for _ in range(iterations):
+        program.work(work)
+        for ns in uploads:
+            program.copy(af.HTOD, ns)
+        for k, ns in enumerate(kernels):
+            program.launch(f"k{k}", ns)
+        if syncs:
+            program.synchronize()
+    return program
+
+
+def found_in(program, folder):
+    trace = native.read([program.write(folder)])
+    return find(trace, [device_timeline(trace, device) for device in busy_devices(trace)])
+
+
+def by_id(program, folder):
+    return {finding.id: finding for finding in found_in(program, folder)}
+
+
+def test_every_finding_has_a_title_and_actions():
+    assert ACTIONS.keys() == TITLES.keys()
+    assert all(ACTIONS.values())
+
+
+def test_waiting_for_data_comes_before_the_waits_that_show_it(tmp_path):
+    # The host reads a result back and then loads the next batch: what it waited for the device is more
+    # than the loading, but the loading is the cause.
+    program = loop(work=300_000, uploads=(20_000,), kernels=(500_000,))
+    found = found_in(program, tmp_path)
+    assert (found[0].id, found[0].severity) == ("gap-data", "critical")
+    assert found[0].evidence["at_iteration_start"] == pytest.approx(1)
+    syncs = next((f for f in found if f.id == "frequent-syncs"), None)
+    assert syncs is None or syncs.severity != "critical"
+
+
+def test_waits_that_drain_the_device_are_the_cause_where_the_host_has_time(tmp_path):
+    # Launching takes 4 us and the kernel 15: without the synchronize the host would be far ahead.
+    found = found_in(loop(kernels=(15_000,), iterations=50), tmp_path)
+    assert (found[0].id, found[0].severity) == ("frequent-syncs", "critical")
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    work=st.sampled_from([0, 50_000, 400_000]),
+    uploads=st.lists(st.sampled_from([5_000, 200_000]), max_size=2),
+    kernels=st.lists(st.sampled_from([2_000, 15_000, 60_000, 500_000]), min_size=1, max_size=6),
+    syncs=st.booleans(),
+)
+def test_order_and_bounds_hold_for_any_program(tmp_path, work, uploads, kernels, syncs):
+    program = loop(12, work=work, uploads=uploads, kernels=kernels, syncs=syncs)
+    trace = native.read([program.write(tmp_path)])
+    timeline = device_timeline(trace, 0)
+    found = find(trace, [timeline])
+    ranks = [ORDER.index(finding.severity) for finding in found]
+    assert ranks == sorted(ranks)
+    iteration_ms = timeline.busy.window / timeline.iterations_in_window / 1e6
+    assert all(
+        0 <= finding.saves_ms <= iteration_ms + 1e-9 for finding in found if finding.id != "hot-kernel"
+    )
+    assert len({finding.id for finding in found}) == len(found)
+
+
+def test_utilization_below_a_busy_timeline_is_a_question_of_windows(tmp_path):
+    program = loop(uploads=(1_000,), kernels=(900_000,))
+    for i in range(10):
+        program.sample(1_003_000_000 + i * 1_000_000, 20)
+    finding = by_id(program, tmp_path)["utilization-below-timeline"]
+    assert finding.evidence["nvml_utilization"] == pytest.approx(0.2)
+    assert finding.evidence["device_busy"] > 0.85
+    assert "10 s" in finding.actions[0]
+    assert "ncu" in finding.actions[1]
+
+
+def test_few_gaps_and_little_computing_are_copies(tmp_path):
+    finding = by_id(loop(uploads=(300_000,), kernels=(600_000,)), tmp_path)["unoverlapped-copies"]
+    assert finding.severity == "critical"
+    assert finding.evidence["streams"] == 1
+
+
+def test_a_fed_device_is_sent_to_hardware_counters(tmp_path):
+    finding = by_id(loop(kernels=(100_000, 800_000)), tmp_path)["hot-kernel"]
+    assert finding.evidence["kernel"] == "k1"
+    assert finding.evidence["share_of_kernel_time"] == pytest.approx(8 / 9)
+    assert finding.evidence["nvml_memory_utilization"] is None
+    assert "ncu" in finding.actions[0]
+
+
+@pytest.mark.parametrize(("streams", "expected"), [((7,), "gap-device"), ((7, 8), "gap-wait")])
+def test_one_stream_waits_for_nothing_but_the_device(tmp_path, streams, expected):
+    # Launched in time, and started 50 us late.
+    capture = af.Capture()
+    capture.device()
+    capture.clock(1, 1, 1)
+    for i in range(20):
+        stream, at = streams[i % len(streams)], 10_000_000 + i * 150_000
+        capture.call("launch", at - 300_000, at - 299_000, correlation=i + 1)
+        capture.kernel("k", at, at + 100_000, stream=stream, correlation=i + 1)
+    trace = native.read([capture.write(tmp_path)])
+    timelines = [device_timeline(trace, 0, "span")]
+    assert expected in [finding.id for finding in find(trace, timelines)]
+    assert tag(trace, timelines) == ("launch-bound" if len(streams) == 1 else "sync-bound")
+
+
+def test_a_doubtful_period_is_said(tmp_path):
+    trace = native.read([loop().write(tmp_path)])
+    timeline = device_timeline(trace, 0)
+    doubtful = replace(timeline, iterations=replace(timeline.iterations, confidence=0.6))
+    assert "uncertain-iterations" not in [finding.id for finding in find(trace, [timeline])]
+    finding = next(f for f in find(trace, [doubtful]) if f.id == "uncertain-iterations")
+    assert finding.evidence["confidence"] == 0.6
+
+
+def test_an_empty_capture_gets_advice(tmp_path, capsys):
+    path = af.Program().write(tmp_path)
+    (finding,) = summarise(open_trace(path)).findings
+    assert finding.id == "no-device-work"
+    assert len(finding.actions) == 3
+    assert cli.main(["summary", "--input", str(path)]) == 3
+    assert capsys.readouterr().out.startswith("No GPU work: ")
+
+
+def test_real_captures_are_told_apart():
+    decode = summarise(open_trace(CAPTURES / "h200_torch_decode.aiprof")).findings
+    assert [(f.id, f.severity) for f in decode[:2]] == [
+        ("gap-launch", "critical"),
+        ("small-kernels", "critical"),
+    ]
+    train = summarise(open_trace(CAPTURES / "h200_torch_train.aiprof")).findings
+    assert all(finding.severity == "info" for finding in train)
+    assert "hot-kernel" in [finding.id for finding in train]
+
+
+def test_the_text_reads_without_a_glossary(tmp_path, capsys):
+    path = loop(work=300_000, uploads=(20_000,), kernels=(500_000,)).write(tmp_path)
+    assert cli.main(["summary", "--input", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert not any(name in text for name in ACTIONS)
+    lines = text.splitlines()
+    assert len(lines) <= 10
+    assert "waiting for data" in lines[0]
+    first = next(line for line in lines if line.startswith("1. "))
+    assert first.startswith(
+        "1. The device waits for input data at the start of iterations (critical, worth up"
+    )
+
+
+def test_the_text_names_no_remedy_twice(capsys):
+    assert cli.main(["summary", "--input", str(CAPTURES / "h200_torch_decode.aiprof")]) == 0
+    steps = [line for line in capsys.readouterr().out.splitlines() if line[:2] in {"1.", "2.", "3."}]
+    assert len(steps) == 2
+    assert len({line.split("). ", 1)[1] for line in steps}) == 2

@@ -134,8 +134,11 @@ void CudaSource::count_discarded(std::uint8_t* buffer, std::size_t valid) noexce
 }
 
 milliseconds CudaSource::drain(Recorder& recorder) {
-  if (!std::exchange(warmed_, true)) pool_.warm();
   if (window_ == Window::kOver) return kRound;
+  if (!std::exchange(settled_in_, true)) {
+    pool_.warm();
+    sampler_.begin(recorder);
+  }
   turn_window(recorder);
   const auto now = steady_clock::now();
   const bool round = now - flushed_ >= kRound;
@@ -146,6 +149,7 @@ milliseconds CudaSource::drain(Recorder& recorder) {
   }
   read_buffers(recorder);
   if (round) decoder_.round(recorder);
+  sampler_.sample(decoder_.devices(), false, recorder);
   return kRound;
 }
 
@@ -211,6 +215,7 @@ void CudaSource::finish(Recorder& recorder, format::EndReason reason) {
     flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED, recorder);
     read_buffers(recorder);
     decoder_.finish(recorder);
+    sampler_.sample(decoder_.devices(), true, recorder);
     if (reason != format::kEndExit) api_.cuptiUnsubscribe(subscriber_);
     judge(recorder);
   }

@@ -14,6 +14,7 @@
 #include "cupti/buffer_pool.h"
 #include "cupti/cupti_api.h"
 #include "cupti/decoder.h"
+#include "cupti/device_sampler.h"
 #include "cupti/host_clock.h"
 
 namespace ai_prof::cupti {
@@ -60,6 +61,7 @@ class CudaSource final : public Source {
   BufferPool pool_;
   Decoder decoder_;
   HostClock clock_;
+  DeviceSampler sampler_;
   CUpti_SubscriberHandle subscriber_ = nullptr;
   std::vector<std::string> warnings_;
 
@@ -67,7 +69,7 @@ class CudaSource final : public Source {
   Window window_ = Window::kOver;                // until all is set up
   std::chrono::steady_clock::time_point turns_;  // when the window opens or, once open, when it ends
   std::chrono::steady_clock::time_point flushed_{};
-  bool warmed_ = false;
+  bool settled_in_ = false;
 
   std::atomic<Recorder*> recorder_{nullptr};
   std::atomic<bool> alive_{false};  // CUPTI has asked for a buffer: CUDA is up, and CUPTI may be flushed

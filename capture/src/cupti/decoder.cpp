@@ -246,8 +246,9 @@ void Decoder::context(const Context& record) {
 }
 
 void Decoder::worked(std::uint32_t device, std::uint32_t context, Recorder& recorder) {
-  if (devices_.insert(device).second) {
-    recorder.add(format::kDevice, describe_device(driver_, device, recorder));
+  if (std::ranges::find(devices_, device, &format::DeviceRecord::device) == devices_.end()) {
+    devices_.push_back(describe_device(driver_, device, recorder));
+    recorder.add(format::kDevice, devices_.back());
   }
   ContextState& state = contexts_[context];
   state.device = device;

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <unordered_map>
-#include <unordered_set>
+#include <vector>
 
 #include "core/recorder.h"
 #include "cupti/cupti_api.h"
@@ -26,6 +27,8 @@ class Decoder {
   void round(Recorder& recorder) { calls_.round(recorder); }
   void finish(Recorder& recorder) { calls_.finish(recorder); }
 
+  // Those with work so far.
+  [[nodiscard]] std::span<const format::DeviceRecord> devices() const { return devices_; }
   // Any record at all has come.
   [[nodiscard]] bool any() const { return any_; }
   [[nodiscard]] std::uint64_t kernels() const { return kernels_; }
@@ -59,7 +62,7 @@ class Decoder {
   const DriverApi& driver_;
   Names names_;
   HostCalls calls_;
-  std::unordered_set<std::uint32_t> devices_;
+  std::vector<format::DeviceRecord> devices_;  // few
   std::unordered_map<std::uint32_t, ContextState> contexts_;
   std::unordered_map<std::uint32_t, OpenRange> ranges_;
   std::uint64_t kernels_ = 0;

@@ -1,5 +1,5 @@
 // The CUDA source, from InitializeInjection to the closed file, against a mock libcupti.
-// Usage: cupti_test LIBRARY MOCK OLD_MOCK MOCK_CUDA [CASE...]; without a case, all of them.
+// Usage: cupti_test LIBRARY MOCK OLD_MOCK MOCK_CUDA MOCK_NVML [CASE...]; without a case, all of them.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -349,6 +349,34 @@ void nothing_is_flushed_before_cuda_is_up(const Parts& parts) {
   CHECK(outcome.errors.empty());
 }
 
+// The mock's numbers: two GPUs, of which CUDA has the second; what was there before this process is 1 GiB.
+void the_devices_in_use_are_sampled(const Parts& parts) {
+  Program program;
+  program.nvml = true;
+  program.body = [](const Mock& mock) {
+    sleep_ms(300);
+    mock.emit(kernel("k", mock.now(), 1));
+    sleep_ms(1500);
+  };
+  const Outcome outcome = run(parts, program);
+  CHECK(ended(outcome, format::kEndExit));
+  CHECK(outcome.only().says("\"nvidia_driver\": \"580.159\""));
+  const auto samples = outcome.only().records<format::SampleRecord>(format::kSample);
+  CHECK(samples.size() >= 3 && samples.size() <= 6);
+  CHECK(samples.at(0).memory_used == std::uint64_t{1} << 30);
+  CHECK(samples.at(0).other_processes == 1);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const format::SampleRecord& sample = samples.at(i);
+    CHECK(i == 0 || (sample.memory_used > std::uint64_t{1} << 30 && sample.other_processes == 1));
+    CHECK(i < 2 || i + 1 == samples.size() || sample.time - samples.at(i - 1).time >= 500'000'000);
+    CHECK(sample.device == 0 && sample.memory_total == std::uint64_t{141} << 30);
+    CHECK(sample.gpu_utilization == 97 && sample.memory_utilization == 12);
+    CHECK(sample.sm_clock == 1980 && sample.memory_clock == 3201);
+    CHECK(sample.temperature == 61 && sample.power == format::kNone32);
+    CHECK(sample.throttle_reasons == 0x8);
+  }
+}
+
 struct Case {
   std::string_view name;
   void (*run)(const Parts&);
@@ -373,15 +401,16 @@ constexpr Case kCases[] = {
     CASE(a_forked_child_leaves_the_file_alone),
     CASE(a_stuck_driver_does_not_hold_the_program),
     CASE(nothing_is_flushed_before_cuda_is_up),
+    CASE(the_devices_in_use_are_sampled),
 };
 #undef CASE
 
 }  // namespace
 
 int main(int count, char** words) {
-  if (count < 5) return 2;
-  const Parts parts{words[1], words[2], words[3], words[4]};
-  const std::vector<std::string_view> wanted(words + 5, words + count);
+  if (count < 6) return 2;
+  const Parts parts{words[1], words[2], words[3], words[4], words[5]};
+  const std::vector<std::string_view> wanted(words + 6, words + count);
   for (const Case& one : kCases) {
     if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), one.name) == wanted.end()) continue;
     std::printf("%.*s\n", static_cast<int>(one.name.size()), one.name.data());

@@ -39,6 +39,7 @@ void play(const Parts& parts, const Program& program, const fs::path& output) {
   setenv("AI_PROF_CUPTI", cupti.c_str(), 1);
   for (const auto& [name, value] : program.environment) setenv(name.c_str(), value.c_str(), 1);
   open_library(parts.cuda);
+  if (program.nvml) open_library(parts.nvml);
   void* mock = open_library(cupti);
   const Mock tools{find<decltype(&::mock_cupti)>(mock, "mock_cupti")(),
                    find<decltype(&::mock_emit)>(mock, "mock_emit"),

@@ -18,6 +18,7 @@ struct Parts {
   std::string cupti;    // the mock
   std::string old_cupti;
   std::string cuda;
+  std::string nvml;
 };
 
 // What the child can do with the mock.
@@ -35,6 +36,7 @@ struct Mock {
 struct Program {
   std::map<std::string, std::string> environment;
   bool old_cupti = false;
+  bool nvml = false;
   std::function<void(MockCupti&)> prepare = [](MockCupti&) {};  // before the library is loaded
   std::function<void(const Mock&)> body = [](const Mock&) {};
 };

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import aiprof_file as af
 import pytest
 
 from ai_prof.cli import main
@@ -16,6 +19,7 @@ from ai_prof.errors import EnvironmentInvalidError
 
 SHOW = """
 import os
+import signal
 names = ("AI_PROF_ENABLE", "AI_PROF_OUTPUT", "CUDA_INJECTION64_PATH", "OPENCL_LAYERS")
 print({name: os.environ[name] for name in names if name in os.environ})
 """
@@ -63,11 +67,13 @@ def test_a_foreign_injection_is_kept_and_named(tmp_path: Path) -> None:
         capture_environment(tmp_path, "api", {"CUDA_INJECTION64_PATH": "/nsys.so"})
 
 
-def test_stale_capture_variables_are_not_inherited(tmp_path: Path) -> None:
-    env = capture_environment(tmp_path, "kernel", {"AI_PROF_DURATION": "5", "AI_PROF_CUPTI": "/c.so"})
-    assert "AI_PROF_DURATION" not in env
-    assert env["AI_PROF_CUPTI"] == "/c.so"
+def test_a_capture_is_its_own_and_keeps_what_the_user_set(tmp_path: Path) -> None:
+    outer = {"AI_PROF_OUTPUT": "/o", "AI_PROF_LEVEL": "api", "AI_PROF_CAPTURE_ID": "outer"}
+    env = capture_environment(tmp_path, "kernel", {**outer, "AI_PROF_BUFFER_MB": "512"})
+    assert env["AI_PROF_OUTPUT"] == str(tmp_path)
     assert env["AI_PROF_LEVEL"] == "kernel"
+    assert env["AI_PROF_CAPTURE_ID"] != "outer"
+    assert env["AI_PROF_BUFFER_MB"] == "512"
 
 
 def test_env_prints_lines_that_a_shell_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,3 +104,42 @@ def test_run_never_mixes_two_captures(tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / "host-1-0.aiprof").write_bytes(b"")
     assert main(["run", "--output", str(tmp_path), "--", sys.executable, "-c", "pass"]) == 2
     assert "already holds a capture" in capsys.readouterr().err
+
+
+def test_run_refuses_before_the_program_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    program = ["--", sys.executable, "-c", f"open({str(tmp_path / 'ran')!r}, 'w')"]
+    assert main(["run", "--output", str(tmp_path / "file"), *program]) == 2
+    assert "cannot record into" in capsys.readouterr().err
+    assert main(["run", "--output", str(tmp_path / "out"), "--note", "batch", *program]) == 2
+    assert "batch is not KEY=VALUE" in capsys.readouterr().err
+    assert not (tmp_path / "ran").exists()
+
+
+def test_run_leaves_no_empty_folder(tmp_path: Path) -> None:
+    assert main(["run", "--output", str(tmp_path / "out"), "--", sys.executable, "-c", "pass"]) == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_run_says_what_the_capture_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capture = af.Program()
+    capture.launch("k", 5_000)
+    data = capture.data(closed=False)
+    out = tmp_path / "out"
+    code = f"open({str(out / 'h-1-0.aiprof')!r}, 'wb').write({data!r})"
+    assert main(["run", "--output", str(out), "--", sys.executable, "-c", code]) == 0
+    assert "ended without closing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_run_hands_signals_to_the_program(tmp_path: Path, number: signal.Signals) -> None:
+    ready = tmp_path / "ready"
+    code = f"import time; open({str(ready)!r}, 'w'); time.sleep(60)"
+    words = ["run", "--output", str(tmp_path / "out"), "--", sys.executable, "-c", code]
+    command = [sys.executable, "-c", "import sys; from ai_prof.cli import main; sys.exit(main())", *words]
+    with subprocess.Popen(command) as ours:
+        while not ready.exists():
+            time.sleep(0.01)
+        time.sleep(0.1)  # the program is there before we watch for signals
+        ours.send_signal(number)
+        assert ours.wait() == 128 + number

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
+import io
 import os
+import signal
 import sys
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from ai_prof.errors import EXIT_FAULT, AiProfError
+from ai_prof.errors import EXIT_FAULT, AiProfError, EnvironmentInvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,9 +22,17 @@ VERBS = {
     "run": "start a program under capture",
     "env": "print the environment that captures what is started in it",
     "summary": "say why the GPU idles, from a capture",
+    "diff": "say what changed between two captures, and whether it is a gain",
     "export": "write a capture as a timeline file",
     "gate": "run workloads under capture and compare them with their baselines",
     "baseline": "refresh or show stored baselines",
+}
+
+
+# What the machine refuses, whatever we do: no fault of ours.
+REFUSALS = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO),
+    *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN),
 }
 
 
@@ -54,23 +66,66 @@ def make_parser(verb: str | None) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the exit code."""
+    prepare_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     verb = arguments[0] if arguments and arguments[0] in VERBS else None
-    args = make_parser(verb).parse_args(arguments)
     try:
-        return load(args.verb).run(args)
-    except AiProfError as error:
-        sys.stderr.write(f"ai-prof: {error}\n")
-        return error.exit_code
+        args = make_parser(verb).parse_args(arguments)
+        code = load(args.verb).run(args)
+        flush_output()
     except KeyboardInterrupt:
-        return 130
+        return 128 + signal.SIGINT
     except BrokenPipeError:
-        # The reader of our output went away (`| head`): nothing of ours failed.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except Exception:  # noqa: BLE001 - the last resort, told as our own fault
-        traceback.print_exc()
-        sys.stderr.write(
-            "ai-prof: this is a fault of ai-prof: please report it with the lines above and your command\n"
-        )
-        return EXIT_FAULT
+        # The reader of our output went away (`| head`). Not 0: what the verb was to find out stands open.
+        discard_output()
+        return 128 + signal.SIGPIPE
+    except Exception as error:  # noqa: BLE001 - the last resort, told as our own fault
+        known = explained(error)
+        if known is None:
+            traceback.print_exc()
+            say("this is a fault of ai-prof: please report it with the lines above and your command")
+            return EXIT_FAULT
+        say(str(known))
+        return known.exit_code
+    return code
+
+
+def explained(error: Exception) -> AiProfError | None:
+    """The error as one that the user can act on; None for a fault of ours."""
+    if isinstance(error, AiProfError):
+        return error
+    if isinstance(error, MemoryError):
+        return EnvironmentInvalidError("this machine has too little memory for it")
+    if isinstance(error, OSError) and error.errno in REFUSALS:
+        discard_output()
+        return EnvironmentInvalidError(f"{error.filename or 'the output'}: {error.strerror}")
+    return None
+
+
+def prepare_streams() -> None:
+    """Let no name and no closed stream stop us: what a terminal cannot show is shown escaped."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by whoever started us
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - for good
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def say(message: str) -> None:
+    """One line on stderr, whatever names stand in the message."""
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
+    sys.stderr.write(f"ai-prof: {line}\n")
+
+
+def flush_output() -> None:
+    """Write what is buffered; a reader that has gone takes nothing from the verb's code."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        discard_output()
+
+
+def discard_output() -> None:
+    """Let what is still buffered for stdout go nowhere: Python would fail on it again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ai_prof.collect.environment import LEVELS
+from ai_prof.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -35,6 +37,29 @@ def output_folder(args: argparse.Namespace) -> Path:
     return args.output or Path(f"ai-prof-{now:%Y%m%dT%H%M%SZ}")
 
 
+def make_folder(output: Path, *, new: bool) -> bool:
+    """Make the folder to record into; whether it was not there. It must not be there where it is `new`.
+
+    Raises UsageError before a program runs whose capture could not be kept, or would mix with another.
+    """
+    made = not output.exists()
+    try:
+        output.mkdir(parents=True, exist_ok=not new)
+        tempfile.TemporaryFile(dir=output).close()
+    except OSError as error:
+        raise UsageError(
+            f"cannot record into {output}: {error.strerror}; name another folder with --output"
+        ) from error
+    if any(output.glob("*.aiprof")):
+        raise UsageError(f"{output} already holds a capture: choose another --output")
+    return made
+
+
 def capture_options(args: argparse.Namespace) -> dict[str, str]:
-    """The AI_PROF_* variables that the options stand for."""
-    return {"AI_PROF_NOTE": ",".join(args.note)} if args.note else {}
+    """The AI_PROF_* variables that the options stand for. Raises UsageError for a note without a key."""
+    note = ",".join(args.note)
+    for item in note.split(",") if note else ():
+        key, equals, _ = item.partition("=")
+        if not key or not equals:
+            raise UsageError(f"--note {item} is not KEY=VALUE")
+    return {"AI_PROF_NOTE": note} if note else {}

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from ai_prof.cli.capture_options import add_capture_options, capture_options, output_folder
+from ai_prof.cli.capture_options import (
+    add_capture_options,
+    capture_options,
+    make_folder,
+    output_folder,
+)
 from ai_prof.cli.summary_text import render
 from ai_prof.collect.environment import capture_environment
 from ai_prof.errors import NothingToCompareError, UsageError
@@ -29,14 +35,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Start, wait, summarise. The program's own code when that is not 0."""
     output = output_folder(args)
-    if list(output.glob("*.aiprof")):
-        msg = f"{output} already holds a capture: choose another --output"
-        raise UsageError(msg)
     env = capture_environment(output, args.level, os.environ, capture_options(args))
-    code = wait(args.command, env)
-    sys.stderr.write(f"ai-prof: capture in {output}\n" if output.is_dir() else "")
+    made = make_folder(output, new=args.output is None)
+    try:
+        code = wait(args.command, env)
+    finally:
+        if made:
+            with contextlib.suppress(OSError):  # not empty: it holds the capture
+                output.rmdir()
+    captured = any(output.glob("*.aiprof"))
+    sys.stderr.write(f"ai-prof: capture in {output}\n" if captured else "")
     if code:
         return code
+    if not captured:
+        raise NothingToCompareError(
+            "nothing was captured: the program used no CUDA and no OpenCL device, "
+            "or a line above says why its capture stayed off"
+        )
     return tell(output)
 
 
@@ -47,19 +62,22 @@ def wait(command: list[str], env: dict[str, str]) -> int:
     except OSError as error:
         msg = f"cannot start {command[0]}: {error.strerror}"
         raise UsageError(msg) from error
-    # Ctrl-C reaches the program through the terminal; SIGTERM comes to us alone.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda number, _: program.send_signal(number))
+    # Ctrl-C reaches the program through the terminal; SIGTERM and SIGHUP may come to us alone.
+    before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN)}
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup: the program has it ignored too
+            before[number] = signal.signal(number, lambda number, _: program.send_signal(number))
     code = program.wait()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, handler in before.items():
+        signal.signal(number, handler)
     return 128 - code if code < 0 else code
 
 
 def tell(output: Path) -> int:
     """Print the summary of the capture in `output`."""
-    if not output.is_dir() or not list(output.glob("*.aiprof")):
-        msg = "the program used no CUDA and no OpenCL device: there is nothing to show"
-        raise NothingToCompareError(msg)
-    summary = summarise(open_trace(output))
+    trace = open_trace(output)
+    for warning in trace.source.warnings:
+        sys.stderr.write(f"ai-prof: {warning}\n")
+    summary = summarise(trace)
     print(render(summary))
     return 0 if summary.devices else NothingToCompareError.exit_code

@@ -20,14 +20,14 @@ def capture_environment(
 ) -> dict[str, str]:
     """`base` plus all that makes a program started with it record into the folder `output`.
 
-    `options` are further AI_PROF_* variables. Raises EnvironmentInvalidError where this installation has
-    no native library or another tool holds CUDA's injection.
+    The user's other AI_PROF_* variables stand; `options` are further ones. Raises EnvironmentInvalidError
+    where this installation has no native library or another tool holds CUDA's injection.
     """
     library = library_path()
     if library is None:
         msg = "this installation has no native capture library: install ai-prof on Linux with a C++ compiler"
         raise EnvironmentInvalidError(msg)
-    env = {k: v for k, v in base.items() if not k.startswith("AI_PROF_") or k == "AI_PROF_CUPTI"}
+    env = dict(base)
     foreign = add_injection(env, library)
     if foreign:
         msg = f"CUDA_INJECTION64_PATH already names {foreign}: unset it, then start the capture again"

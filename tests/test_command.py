@@ -1,0 +1,76 @@
+"""The `ai-prof` command itself: whatever becomes of its streams, it ends with its own code and one line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import aiprof_file as af
+import pytest
+
+from ai_prof.cli import main
+
+AI_PROF = [sys.executable, "-c", "import sys; from ai_prof.cli import main; sys.exit(main())"]
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    program = af.Program()
+    program.device(1, "名")
+    program.kernel("内核", 1_000, 6_000, device=1)
+    return program.write(tmp_path)
+
+
+def ai_prof(shell: str, *arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the command under `shell`, which stands for its streams: `"$@" > /dev/full`."""
+    words = ["sh", "-c", shell, "sh", *AI_PROF, *map(str, arguments)]
+    return subprocess.run(words, env=os.environ | env, capture_output=True, text=True, check=False)
+
+
+def test_names_that_the_terminal_cannot_show_are_escaped(capture):
+    done = ai_prof('"$@"', "summary", "--input", capture, PYTHONIOENCODING="ascii")
+    assert done.returncode == 0
+    assert "\\u540d" in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_under_the_output_is_one_line_and_no_fault_of_ours(capture):
+    done = ai_prof('"$@" > /dev/full', "summary", "--input", capture)
+    assert done.returncode == 4
+    assert done.stderr == "ai-prof: the output: No space left on device\n"
+
+
+def test_a_reader_that_goes_away_is_no_failure(capture):
+    done = ai_prof('{ "$@"; echo $? >&2; } | true', "summary", "--input", capture, PYTHONUNBUFFERED="")
+    assert done.stderr == "0\n"
+
+
+def test_a_reader_that_goes_away_too_early_hides_no_verdict(monkeypatch):
+    def run(_):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("ai_prof.cli.summary.run", run)
+    monkeypatch.setattr("ai_prof.cli.discard_output", lambda: None)
+    assert main(["summary", "--input", "x"]) == 141
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_closed_streams_leave_the_exit_code(capture, closed):
+    assert ai_prof(f'"$@" {closed}', "summary", "--input", capture).returncode == 0
+    assert ai_prof(f'"$@" {closed}', "summary", "--input", "/no/such").returncode == 2
+
+
+def test_a_message_stays_one_line_whatever_the_name(tmp_path, capsys):
+    assert main(["summary", "--input", str(tmp_path / "a\nb\x1b[31m\udcff")]) == 2
+    message = capsys.readouterr().err
+    assert "a\\nb\\x1b[31m\\udcff does not exist" in message
+    assert message.count("\n") == 1
+
+
+def test_a_library_that_cannot_be_loaded_is_no_regression(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ai_prof.cli.summary", None)
+    assert main(["summary", "--input", "x"]) == 70
+    assert "fault of ai-prof" in capsys.readouterr().err

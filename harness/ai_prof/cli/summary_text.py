@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ai_prof.timeline.advice import TITLES
+from ai_prof.timeline.advice import CAUSES, TITLES
 
 if TYPE_CHECKING:
     from ai_prof.timeline.findings import Finding
@@ -13,15 +13,6 @@ if TYPE_CHECKING:
 _FINDINGS = 3
 _NAMED = 3  # causes
 _NOTABLE = 0.001  # shares of the time below this are not worth a word
-CAUSES = {
-    "launch": "the host launching",
-    "sync": "the host blocked in synchronizes",
-    "data": "waiting for data",
-    "host": "the host busy outside the driver",
-    "wait": "launched work waiting on the device",
-    "device": "the device's own latency",
-    "unknown": "unknown (no host calls recorded)",
-}
 
 
 def render(summary: Summary) -> str:

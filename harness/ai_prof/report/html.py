@@ -72,7 +72,7 @@ def _page(verdict: BuildVerdict, detail: Detail) -> str:
     unchanged = [s for s in sections if view.is_unchanged(s.workload)]
     changed = [s for s in sections if not view.is_unchanged(s.workload)]
     title, tone = view.headline(verdict)
-    return _template().render(
+    return template("report.html.j2").render(
         verdict=verdict,
         title=title,
         tone=tone,
@@ -134,7 +134,8 @@ def _printable(value: Any) -> Any:
 
 
 @cache
-def _template() -> Template:
+def template(name: str) -> Template:
+    """Return a page's template, with what the pages share."""
     environment = Environment(
         loader=PackageLoader("ai_prof.report"),
         autoescape=True,
@@ -145,4 +146,4 @@ def _template() -> Template:
     )
     environment.globals |= {"fmt": fmt, "words": words, "LONG": LONG}
     environment.filters["shorten"] = fmt.shorten
-    return environment.get_template("report.html.j2")
+    return environment.get_template(name)

@@ -10,6 +10,17 @@ _FUSE = "Fuse chains of elementwise operators by hand, and use fused or foreach 
 _BATCH = "Raise the batch size, so that each launch carries more work."
 _PYTHON = "Move Python work out of the step, or cache it: what runs every step delays every launch."
 
+CAUSES = {
+    "launch": "the host launching",
+    "sync": "the host blocked in synchronizes",
+    "data": "waiting for data",
+    "host": "the host busy outside the driver",
+    "wait": "launched work waiting on the device",
+    "device": "the device's own latency",
+    "unknown": "unknown (no host calls recorded)",
+}
+"""What the device's idle time goes to, in words."""
+
 TITLES = {
     "gap-launch": "the host cannot launch work fast enough",
     "gap-data": "the device waits for input data",

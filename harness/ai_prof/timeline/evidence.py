@@ -42,9 +42,20 @@ class RunEvidence:
 
 def evidence(trace: Trace) -> RunEvidence:
     """Figures of one run for the gate; a run without GPU work has no metrics and says so in `problems`."""
+    return evidence_of(trace, working_timelines(trace))
+
+
+def working_timelines(trace: Trace) -> list[DeviceTimeline]:
+    """The devices that a run is judged by.
+
+    A device beside the work (one small copy at start-up) has no iterations and says nothing of them.
+    """
     timelines = [device_timeline(trace, device) for device in busy_devices(trace)]
-    # A device beside the work (one small copy at start-up) has no iterations and says nothing of them.
-    timelines = [t for t in timelines if t.iterations.window] or timelines
+    return [t for t in timelines if t.iterations.window] or timelines
+
+
+def evidence_of(trace: Trace, timelines: list[DeviceTimeline]) -> RunEvidence:
+    """The same from timelines that are known already."""
     problems = _problems(trace, timelines)
     if not timelines:
         return RunEvidence({}, dict.fromkeys(COUNTS), None, 0, [], {}, problems)

@@ -1,0 +1,99 @@
+"""`ai-prof diff A B`: what changed between two captures, and whether it is a gain."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ai_prof.errors import EXIT_PASS
+from ai_prof.report import diff_html
+from ai_prof.report import diff_view as view
+from ai_prof.report import format as fmt
+from ai_prof.timeline.diff import diff
+from ai_prof.trace.open import ACCEPTED, open_trace
+from ai_prof.trace.writers.atomic import atomic_file
+
+if TYPE_CHECKING:
+    import argparse
+
+    from ai_prof.timeline.diff import Diff
+
+_KERNELS = 12
+_WIDTH = 100  # at least, so that no cell wraps; a narrower terminal wraps lines itself
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("a", type=Path, metavar="A", help=f"before: {ACCEPTED}")
+    parser.add_argument("b", type=Path, metavar="B", help=f"after: {ACCEPTED}")
+    parser.add_argument("--json", action="store_true", help="everything that was compared, as JSON")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page as well")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what changed; 3 when either capture holds no GPU work."""
+    traces = open_trace(args.a), open_trace(args.b)
+    for trace in traces:
+        for warning in trace.source.warnings:
+            sys.stderr.write(f"ai-prof: {warning}\n")
+    found = diff(*traces, view.FLOORS)
+    if args.html:
+        with atomic_file(args.html) as file:
+            file.write(diff_html.render(found).encode())
+        sys.stderr.write(f"ai-prof: wrote {args.html}\n")
+    if args.json:
+        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+    else:
+        console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+        console.width = max(console.width, _WIDTH)
+        _print(found, console)
+    return EXIT_PASS
+
+
+def _print(found: Diff, console: Console) -> None:
+    """The verdict, why, and then the tables."""
+
+    def say(line: str) -> None:
+        console.print(fmt.printable(line))
+
+    say(f"{view.headline(found)}: {view.sentence(found)}.")
+    if why := view.reason(found):
+        say(f"What changed most of an iteration: {why}.")
+    if found.within_spread:
+        say(f"Mind: {view.NOISE}.")
+    for caution in found.cautions:
+        say(f"Mind: {caution}.")
+    say(f"A: {view.side(found.a)}")
+    say(f"B: {view.side(found.b)}")
+    per = "of an iteration" if found.unit == "iteration" else "of the whole capture"
+    kernels = view.kernel_rows(found)
+    tables = (
+        (f"Time {per}", view.part_rows(found)),
+        ("Figure", view.figure_rows(found)),
+        ("Count", view.count_rows(found)),
+        ("Kernel", kernels[:_KERNELS]),
+    )
+    for title, rows in tables:
+        if rows:
+            console.print(_table(title, rows))
+    if len(kernels) > _KERNELS:
+        say(f"{fmt.plural(len(kernels) - _KERNELS, 'more kernel')} changed: see --json or --html.")
+    for line in view.finding_lines(found):
+        say(f"Finding {line}.")
+
+
+def _table(title: str, rows: list[view.Row]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column(title, no_wrap=True)
+    for label in ("A", "B", "change"):
+        table.add_column(label, justify="right")
+    for row in rows:
+        cells = (fmt.shorten(row.name, 48), row.before, row.after, row.change)
+        table.add_row(*(Text(fmt.printable(cell)) for cell in cells))
+    return table

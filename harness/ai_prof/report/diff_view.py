@@ -1,0 +1,204 @@
+"""Two captures side by side in words: what text and HTML both show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ai_prof.gate.metrics import METRICS
+from ai_prof.report import format as fmt
+from ai_prof.report import words
+from ai_prof.timeline.advice import CAUSES, TITLES
+
+if TYPE_CHECKING:
+    from ai_prof.timeline.diff import Count, Diff, Figure, FindingChange, Part, Side
+    from ai_prof.timeline.diff_kernels import KernelChange, KernelUse
+
+FLOORS = {key: (metric.floor.relative, metric.floor.absolute) for key, metric in METRICS.items()}
+NOISE = (
+    "each median lies within the spread of the other's iterations, so this may be chance; `ai-prof gate` "
+    "repeats runs until it can tell"
+)
+_TONES = {"accelerated": "good", "less-work": "good", "slower": "bad", "idle-filled": "warn"}
+_PARTS = {"kernels": "kernels at work", "copies": "copies alone"}
+_LEADING = 3
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table: what it is, A, B and the change, as text."""
+
+    name: str
+    before: str
+    after: str
+    change: str
+    tone: str = "pass"
+
+
+def tone(diff: Diff) -> str:
+    """Return the colour of the verdict."""
+    return _TONES.get(diff.kind, "quiet")
+
+
+def headline(diff: Diff) -> str:
+    """Return the verdict in a few words."""
+    return {
+        "accelerated": "Real acceleration",
+        "less-work": "Faster by less work",
+        "idle-filled": "Idle time filled, nothing gained",
+        "slower": "Slower",
+        "unchanged": "No change worth naming",
+        "unknown": "Faster or slower is not known",
+    }[diff.kind]
+
+
+def sentence(diff: Diff) -> str:
+    """Say what stands behind the headline."""
+    busy = _pair(diff, "kernel_busy")
+    if diff.kind == "unknown":
+        return (
+            "iterations were not found in both captures, so only shares of the time from the first operation "
+            f"to the last compare: {busy}"
+        )
+    told = f"{_pair(diff, 'iteration_ms')}; {busy}"
+    return {
+        "accelerated": f"{told}: the same time does more",
+        "less-work": f"{told}: the GPU is no busier, there is less to wait for",
+        "idle-filled": f"{told}: more work in the same time, and no iteration ends sooner",
+    }.get(diff.kind, told)
+
+
+def reason(diff: Diff) -> str:
+    """Name the parts of an iteration that changed most; empty where nothing did."""
+    if diff.unit != "iteration":
+        return ""
+    parts = sorted(diff.parts, key=lambda part: -abs(part.change_ms))[:_LEADING]
+    floor = _part_floor(diff)
+    telling = [part for part in parts if abs(part.change_ms) > floor]
+    return ", ".join(f"{part_name(part.name)} {_signed_ms(part.change_ms)}" for part in telling)
+
+
+def part_name(name: str) -> str:
+    """Return the name of a part of the time: work, or a cause of gap."""
+    return _PARTS.get(name) or f"idle: {CAUSES[name]}"
+
+
+def part_rows(diff: Diff) -> list[Row]:
+    """Return where the time goes, per iteration in ms or else as shares, without what neither side has."""
+    floor = _part_floor(diff)
+    return [_part(part, diff.unit, floor) for part in diff.parts if part.before_ms or part.after_ms]
+
+
+def figure_rows(diff: Diff) -> list[Row]:
+    """Return the gate's figures, in its order."""
+    figures = {figure.name: figure for figure in diff.figures}
+    return [_figure(figures[key]) for key in METRICS if key in figures]
+
+
+def count_rows(diff: Diff) -> list[Row]:
+    """Return the counts per iteration that differ."""
+    return [_count(count) for count in diff.structure if count.before != count.after]
+
+
+def kernel_rows(diff: Diff, limit: int | None = None) -> list[Row]:
+    """Return the kernels that changed, the largest change of time first."""
+    changed = [kernel for kernel in diff.kernels if kernel.changes]
+    return [_kernel(kernel, diff.unit) for kernel in changed[:limit]]
+
+
+def finding_lines(diff: Diff) -> list[str]:
+    """Say which findings came, went or changed; notes about the captures are none."""
+    return [_finding(f) for f in diff.findings if {f.before, f.after} - {"info", None}]
+
+
+def side(side: Side) -> str:
+    """Describe one capture: its program, device and iterations."""
+    if side.median_ms is None:
+        spread = "no iterations found"
+    else:
+        low, high = fmt.value(side.p5_ms, "ms"), fmt.value(side.p95_ms, "ms")
+        spread = f"{fmt.plural(side.iterations, 'iteration')} of {fmt.value(side.median_ms, 'ms')} "
+        spread += f"(p5 {low}, p95 {high})"
+    return f"{side.command or ', '.join(side.files)} on {', '.join(side.devices)}: {spread}"
+
+
+def _pair(diff: Diff, name: str) -> str:
+    figure = next(f for f in diff.figures if f.name == name)
+    row = _figure(figure)
+    return f"{METRICS[name].label} {row.before} → {row.after} ({row.change})"
+
+
+def _figure(figure: Figure) -> Row:
+    unit = METRICS[figure.name].unit
+    change = figure.change if unit == fmt.RATIO else figure.relative
+    return Row(
+        words.metric(figure.name),
+        fmt.value(figure.before, unit),
+        fmt.value(figure.after, unit),
+        fmt.change(change, unit),
+        _figure_tone(figure),
+    )
+
+
+def _figure_tone(figure: Figure) -> str:
+    relative, absolute = FLOORS[figure.name]
+    change, worse = figure.change or 0.0, METRICS[figure.name].direction
+    if abs(change) <= max(absolute, relative * abs(figure.before or 0.0)) or not worse:
+        return "pass"
+    return "bad" if change * worse > 0 else "good"
+
+
+def _part_floor(diff: Diff) -> float:
+    """Return the ms that a part must change by to matter to an iteration."""
+    relative, absolute = FLOORS["iteration_ms"]
+    return max(absolute, relative * sum(part.before_ms for part in diff.parts))
+
+
+def _part(part: Part, unit: str, floor: float) -> Row:
+    name = part_name(part.name)
+    if unit == "iteration":
+        worse = "pass" if abs(part.change_ms) <= floor else "bad" if part.change_ms > 0 else "good"
+        return Row(name, _ms(part.before_ms), _ms(part.after_ms), _signed_ms(part.change_ms), worse)
+    before, after = part.before_share, part.after_share
+    change = fmt.change(after - before, fmt.RATIO)
+    return Row(name, fmt.value(before, fmt.RATIO), fmt.value(after, fmt.RATIO), change)
+
+
+def _count(count: Count) -> Row:
+    name = words.counted(count.name) + ("" if count.constant else ", mostly")
+    before, after = fmt.count(count.before, count.name), fmt.count(count.after, count.name)
+    return Row(name, before, after, fmt.count_change(count.before, count.after, count.name))
+
+
+def _kernel(kernel: KernelChange, unit: str) -> Row:
+    change = _signed_ms(kernel.change_ms) if unit == "iteration" else ""
+    marks = {"added": "warn", "slower": "bad", "faster": "good", "removed": "quiet"}
+    colour = next((marks[c] for c in kernel.changes if c in marks), "pass")
+    return Row(
+        f"{', '.join(kernel.changes)}: {kernel.name}", _use(kernel.before), _use(kernel.after), change, colour
+    )
+
+
+def _use(use: KernelUse | None) -> str:
+    if use is None:
+        return fmt.NOTHING
+    mean = fmt.value(use.mean_us, "us") if use.mean_us < 1000 else fmt.value(use.mean_us / 1000, "ms")
+    return f"{use.count:,.4g} x {mean}"
+
+
+def _finding(finding: FindingChange) -> str:
+    title = TITLES[finding.id]
+    if finding.before is None:
+        return f"new: {title} ({finding.after})"
+    if finding.after is None:
+        return f"gone: {title} ({finding.before})"
+    return f"{title}: {finding.before} → {finding.after}"
+
+
+def _signed_ms(ms: float) -> str:
+    return ("-" if ms < 0 else "+") + _ms(abs(ms))
+
+
+def _ms(ms: float) -> str:
+    """Return a time to the microsecond."""
+    return f"{ms:,.3f} ms"

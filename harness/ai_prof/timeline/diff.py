@@ -1,0 +1,274 @@
+"""What changed between two captures of one workload, and whether it is a gain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+import numpy as np
+
+from ai_prof.errors import NothingToCompareError
+from ai_prof.timeline.causes import CAUSES
+from ai_prof.timeline.device import device_timeline
+from ai_prof.timeline.diff_kernels import KernelChange, compare_kernels
+from ai_prof.timeline.evidence import RunEvidence, evidence_of, working_timelines
+from ai_prof.timeline.findings import Finding, find
+from ai_prof.timeline.operations import busy_devices
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ai_prof.timeline.device import DeviceTimeline
+    from ai_prof.trace.model import Trace
+
+SCHEMA = "ai-prof/diff/1"
+PARTS = ("kernels", "copies", *CAUSES)
+_FEW = 5  # iterations: fewer say little
+Kind = Literal["accelerated", "less-work", "idle-filled", "slower", "unchanged", "unknown"]
+
+
+class Side(msgspec.Struct, frozen=True):
+    """One of the two captures. Times are ms; `iterations` is 0 where none were found."""
+
+    files: list[str]
+    command: str
+    devices: list[str]
+    iterations: int
+    median_ms: float | None
+    p5_ms: float | None
+    p95_ms: float | None
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """`change` is after - before, `relative` is change / before; None where there is no value."""
+
+    name: str
+    before: float | None
+    after: float | None
+    change: float | None
+    relative: float | None
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What the device's time goes to: shares of the window, and ms per `Diff.unit`; means over devices.
+
+    `kernels`, `copies` (alone) and the causes of gap add up to the whole.
+    """
+
+    name: str
+    before_share: float
+    after_share: float
+    before_ms: float
+    after_ms: float
+    change_ms: float
+
+
+class Count(msgspec.Struct, frozen=True):
+    """A count per iteration: the most frequent one, `constant` if every iteration of both has its own."""
+
+    name: str
+    before: int
+    after: int
+    constant: bool
+
+
+class FindingChange(msgspec.Struct, frozen=True):
+    """A finding's severity before and after; None where it was not found."""
+
+    id: str
+    before: str | None
+    after: str | None
+
+
+class Diff(msgspec.Struct, frozen=True):
+    """What `ai-prof diff --json` prints. `unit` is what times and counts are per.
+
+    `kind`: accelerated (busy up, iteration time down), less-work (iteration time down alone), idle-filled
+    (busy up alone, nothing gained), slower, unchanged, or unknown without iterations in both.
+    """
+
+    schema: str
+    a: Side
+    b: Side
+    kind: Kind
+    within_spread: bool
+    unit: Literal["iteration", "window"]
+    figures: list[Figure]
+    parts: list[Part]
+    kernels: list[KernelChange]
+    structure: list[Count]
+    findings: list[FindingChange]
+    cautions: list[str]
+
+
+def diff(a: Trace, b: Trace, floors: Mapping[str, tuple[float, float]]) -> Diff:
+    """Compare two captures.
+
+    `floors` maps names of figures to a relative and an absolute size that a change must exceed to matter.
+
+    Raises:
+        NothingToCompareError: one of them holds no GPU work.
+
+    """
+    timelines = _timelines(a, b)
+    runs = evidence_of(a, timelines[0]), evidence_of(b, timelines[1])
+    figures = [_figure(name, runs[0].metrics[name], runs[1].metrics[name]) for name in runs[0].metrics]
+    sides = _side(a, timelines[0], runs[0]), _side(b, timelines[1], runs[1])
+    by_iteration = timelines[0][0].window == "iterations"
+    kernels = compare_kernels((a, timelines[0]), (b, timelines[1]), by_iteration=by_iteration)
+    return Diff(
+        SCHEMA,
+        *sides,
+        kind=_kind({figure.name: figure for figure in figures}, floors),
+        within_spread=_within_spread(*sides),
+        unit="iteration" if by_iteration else "window",
+        figures=figures,
+        parts=_parts(*timelines, by_iteration=by_iteration),
+        kernels=kernels,
+        structure=_structure(*timelines, runs) if by_iteration else [],
+        findings=_findings(find(a, timelines[0]), find(b, timelines[1])),
+        cautions=[*_strangers(kernels), *_cautions((a, b), sides, runs)],
+    )
+
+
+def _timelines(a: Trace, b: Trace) -> tuple[list[DeviceTimeline], list[DeviceTimeline]]:
+    """Over iterations where both have some, else both from first start to last end."""
+    found = working_timelines(a), working_timelines(b)
+    for label, trace, timelines in zip("AB", (a, b), found, strict=True):
+        if not timelines:
+            files = ", ".join(trace.source.files)
+            raise NothingToCompareError(f"{label} ({files}) holds no GPU work: capture a run that does some")
+    if all(timelines[0].window == "iterations" for timelines in found):
+        return found
+    return _spans(a), _spans(b)
+
+
+def _spans(trace: Trace) -> list[DeviceTimeline]:
+    return [device_timeline(trace, device, "span") for device in busy_devices(trace)]
+
+
+def _side(trace: Trace, timelines: Sequence[DeviceTimeline], run: RunEvidence) -> Side:
+    spread = np.percentile(run.iteration_ms, (50, 5, 95)).tolist() if run.iteration_ms else [None] * 3
+    commands = [" ".join(process.command_line) for process in trace.processes if process.command_line]
+    return Side(
+        list(trace.source.files),
+        commands[0] if commands else "",
+        [trace.devices[timeline.device].name for timeline in timelines],
+        run.iterations,
+        *spread,
+    )
+
+
+def _figure(name: str, before: float | None, after: float | None) -> Figure:
+    if before is None or after is None:
+        return Figure(name, before, after, None, None)
+    change = after - before
+    return Figure(name, before, after, change, change / before if before else None)
+
+
+def _kind(figures: Mapping[str, Figure], floors: Mapping[str, tuple[float, float]]) -> Kind:
+    latency, busy = figures["iteration_ms"], figures["kernel_busy"]
+    if latency.change is None:
+        return "unknown"
+    longer, busier = _direction(latency, floors), _direction(busy, floors)
+    if longer < 0:
+        return "accelerated" if busier > 0 else "less-work"
+    if longer > 0:
+        return "slower"
+    return "idle-filled" if busier > 0 else "unchanged"
+
+
+def _direction(figure: Figure, floors: Mapping[str, tuple[float, float]]) -> int:
+    """1 for up, -1 for down, 0 for a change within the floors."""
+    relative, absolute = floors[figure.name]
+    change = figure.change or 0.0
+    if abs(change) <= max(relative * abs(figure.before or 0.0), absolute):
+        return 0
+    return 1 if change > 0 else -1
+
+
+def _within_spread(a: Side, b: Side) -> bool:
+    """Whether each side's median lies where the other's iterations commonly do."""
+    if a.median_ms is None or b.median_ms is None:
+        return False
+    return _between(a.median_ms, b.p5_ms, b.p95_ms) and _between(b.median_ms, a.p5_ms, a.p95_ms)
+
+
+def _between(value: float, low: float | None, high: float | None) -> bool:
+    return low is not None and high is not None and low <= value <= high
+
+
+def _parts(a: Sequence[DeviceTimeline], b: Sequence[DeviceTimeline], *, by_iteration: bool) -> list[Part]:
+    shares_a, ms_a = _split(a, by_iteration=by_iteration)
+    shares_b, ms_b = _split(b, by_iteration=by_iteration)
+    return [
+        Part(name, shares_a[i], shares_b[i], ms_a[i], ms_b[i], ms_b[i] - ms_a[i])
+        for i, name in enumerate(PARTS)
+    ]
+
+
+def _split(timelines: Sequence[DeviceTimeline], *, by_iteration: bool) -> tuple[list[float], list[float]]:
+    """Shares of the window and ms of each of PARTS, means over devices."""
+    shares, times = [], []
+    for timeline in timelines:
+        busy = timeline.busy
+        ns = np.array([busy.kernel, busy.copy_only, *timeline.causes.total().values()], float)
+        shares.append(ns / busy.window)
+        times.append(ns / (timeline.iterations_in_window if by_iteration else 1) / 1e6)
+    return np.mean(shares, axis=0).tolist(), np.mean(times, axis=0).tolist()
+
+
+def _structure(
+    a: Sequence[DeviceTimeline], b: Sequence[DeviceTimeline], runs: tuple[RunEvidence, RunEvidence]
+) -> list[Count]:
+    before, after = _typical(a), _typical(b)
+    return [
+        Count(name, before[name], after[name], all(run.structure[name] is not None for run in runs))
+        for name in before
+    ]
+
+
+def _typical(timelines: Sequence[DeviceTimeline]) -> dict[str, int]:
+    each = [timeline.structure.typical() for timeline in timelines]
+    return {name: sum(counts[name] for counts in each) for name in each[0]}
+
+
+def _findings(before: list[Finding], after: list[Finding]) -> list[FindingChange]:
+    """Findings that came, went or changed in severity; those of B first, in its ranking."""
+    old, new = ({finding.id: finding.severity for finding in found} for found in (before, after))
+    return [
+        FindingChange(name, old.get(name), new.get(name))
+        for name in dict.fromkeys((*new, *old))
+        if old.get(name) != new.get(name)
+    ]
+
+
+def _strangers(kernels: list[KernelChange]) -> list[str]:
+    if any(kernel.before and kernel.after for kernel in kernels):
+        return []
+    return ["no kernel is in both: these may be captures of different programs"]
+
+
+def _cautions(
+    traces: tuple[Trace, Trace], sides: tuple[Side, Side], runs: tuple[RunEvidence, RunEvidence]
+) -> list[str]:
+    """What makes the two hard to compare."""
+    cautions = []
+    if sorted(sides[0].devices) != sorted(sides[1].devices):
+        cautions.append(f"A ran on {', '.join(sides[0].devices)}, B on {', '.join(sides[1].devices)}")
+    for key, what in (("level", "causes of gaps"), ("graphs", "counts of kernels")):
+        values = [_header(trace, key) for trace in traces]
+        if values[0] != values[1]:
+            cautions.append(
+                f"A was captured with {key} {values[0]}, B with {values[1]}: {what} differ by that"
+            )
+    for label, side, run in zip("AB", sides, runs, strict=True):
+        cautions += [f"{label}: {problem}" for problem in run.problems]
+        if 0 < side.iterations < _FEW:
+            cautions.append(f"{label} has only {side.iterations} iterations")
+    return cautions
+
+
+def _header(trace: Trace, key: str) -> str:
+    values = {str(process.header[key]) for process in trace.processes if key in process.header}
+    return ", ".join(sorted(values)) or "unknown"

@@ -1,0 +1,89 @@
+"""Which kernels two captures have, how often, and how long they take; matched by normalised name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from ai_prof.timeline.names import normalise
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ai_prof.timeline.device import DeviceTimeline
+    from ai_prof.trace.model import Trace
+
+_LONGER, _LONGER_US = 0.05, 0.5  # a mean must differ by both to be named
+_OFTENER = 0.5  # executions per iteration
+
+
+class KernelUse(msgspec.Struct, frozen=True):
+    """Executions and ms per iteration (or window), and the mean of one execution."""
+
+    count: float
+    mean_us: float
+    ms: float
+
+
+class KernelChange(msgspec.Struct, frozen=True):
+    """`changes`: added, removed, slower, faster, more often, less often; none for what stayed."""
+
+    name: str
+    changes: list[str]
+    before: KernelUse | None
+    after: KernelUse | None
+    change_ms: float
+
+
+def compare_kernels(
+    a: tuple[Trace, Sequence[DeviceTimeline]],
+    b: tuple[Trace, Sequence[DeviceTimeline]],
+    *,
+    by_iteration: bool,
+) -> list[KernelChange]:
+    """Every kernel of either, the largest change of time first; `more often` is judged by iterations only."""
+    before, after = _uses(*a, by_iteration=by_iteration), _uses(*b, by_iteration=by_iteration)
+    found = []
+    for name in before.keys() | after.keys():
+        old, new = before.get(name), after.get(name)
+        change = (new.ms if new else 0.0) - (old.ms if old else 0.0)
+        found.append(KernelChange(name, _changes(old, new, by_iteration=by_iteration), old, new, change))
+    return sorted(found, key=lambda kernel: (-abs(kernel.change_ms), kernel.name))
+
+
+def _changes(old: KernelUse | None, new: KernelUse | None, *, by_iteration: bool) -> list[str]:
+    if old is None or new is None:
+        return ["added" if old is None else "removed"]
+    changes = []
+    longer = new.mean_us - old.mean_us
+    if abs(longer) > max(_LONGER * old.mean_us, _LONGER_US):
+        changes.append("slower" if longer > 0 else "faster")
+    if by_iteration and abs(new.count - old.count) >= _OFTENER:
+        changes.append("more often" if new.count > old.count else "less often")
+    return changes
+
+
+def _uses(trace: Trace, timelines: Sequence[DeviceTimeline], *, by_iteration: bool) -> dict[str, KernelUse]:
+    """Of all devices together, over kernels that start in their windows."""
+    count: dict[str, float] = {}
+    ns: dict[str, float] = {}
+    executions: dict[str, int] = {}
+    total: dict[str, int] = {}
+    for timeline in timelines:
+        operations, busy = timeline.operations, timeline.busy
+        inside = operations.is_kernel & (operations.start >= busy.low) & (operations.start < busy.high)
+        ids, of, times = np.unique(operations.name[inside], return_inverse=True, return_counts=True)
+        durations = np.zeros(len(ids), np.int64)
+        np.add.at(durations, of.reshape(-1), (operations.end - operations.start)[inside])
+        per = timeline.iterations_in_window if by_iteration else 1
+        for i, n, length in zip(ids.tolist(), times.tolist(), durations.tolist(), strict=True):
+            name = normalise(trace.names[i]) if i >= 0 else "unknown kernel"
+            executions[name] = executions.get(name, 0) + n
+            total[name] = total.get(name, 0) + length
+            count[name] = count.get(name, 0.0) + n / per
+            ns[name] = ns.get(name, 0.0) + length / per
+    return {
+        name: KernelUse(count[name], total[name] / executions[name] / 1000, ns[name] / 1e6) for name in count
+    }

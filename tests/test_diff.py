@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import aiprof_file as af
+import pytest
+
+from ai_prof import cli
+from ai_prof.report import diff_html
+from ai_prof.report.diff_view import FLOORS
+from ai_prof.timeline.diff import PARTS, diff
+from ai_prof.timeline.summary import summarise
+from ai_prof.trace.open import open_trace
+
+CAPTURES = Path(__file__).parent / "captures"
+EXTRA = 30_000
+
+
+def program(*, work=200_000, kernels=(("gemm", 100_000), ("relu", 50_000)), iterations=20, **options):
+    """A loop whose host computes, uploads, launches and waits; ns."""
+    made = af.Program(**options)
+    for _ in range(iterations):
+        made.work(work)
+        made.copy(af.HTOD, 10_000)
+        for name, ns in kernels:
+            made.launch(name, ns)
+        made.synchronize()
+    return made
+
+
+def write(folder, name, made):
+    (folder / name).mkdir()
+    return made.write(folder / name).parent
+
+
+@pytest.fixture
+def compare(tmp_path, capsys):
+    def run(a, b):
+        paths = (write(tmp_path, "a", a), write(tmp_path, "b", b))
+        assert cli.main(["diff", *map(str, paths), "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def named(rows):
+    return {row["name"]: row for row in rows}
+
+
+def test_less_waiting_for_data_is_real_acceleration(compare):
+    found = compare(program(work=400_000), program(work=150_000))
+    assert found["kind"] == "accelerated"
+    assert found["unit"] == "iteration"
+    parts = named(found["parts"])
+    assert parts["data"]["change_ms"] == pytest.approx(-0.25)
+    assert parts["kernels"]["change_ms"] == pytest.approx(0)
+    assert named(found["figures"])["iteration_ms"]["change"] == pytest.approx(-0.25)
+    assert all(kernel["changes"] == [] for kernel in found["kernels"])
+    assert not found["within_spread"]
+
+
+def test_shorter_kernels_are_less_work(compare):
+    found = compare(program(), program(kernels=(("gemm", 60_000), ("relu", 50_000))))
+    assert found["kind"] == "less-work"
+    kernels = named(found["kernels"])
+    assert kernels["gemm"]["changes"] == ["faster"]
+    assert kernels["gemm"]["change_ms"] == pytest.approx(-0.04)
+    assert kernels["relu"]["changes"] == []
+    assert found["kernels"][0]["name"] == "gemm"
+
+
+def test_filled_idle_time_gains_nothing(compare):
+    # 100 us of the host's work give way to 100 us more of kernels.
+    busier = program(work=100_000, kernels=(("gemm", 200_000), ("relu", 50_000)))
+    found = compare(program(work=200_000), busier)
+    assert found["kind"] == "idle-filled"
+    assert named(found["figures"])["kernel_busy"]["change"] > 0.2
+
+
+def test_added_removed_and_repeated_kernels_are_named(compare):
+    before = program(kernels=(("gemm", 100_000), ("tanh", 20_000)))
+    after = program(kernels=(("gemm", 100_000), ("gelu", EXTRA), ("gemm", 100_000)))
+    found = compare(before, after)
+    assert found["kind"] == "slower"
+    changes = {name: kernel["changes"] for name, kernel in named(found["kernels"]).items()}
+    assert changes == {"gemm": ["more often"], "gelu": ["added"], "tanh": ["removed"]}
+    assert named(found["structure"])["kernels"] == {
+        "name": "kernels",
+        "before": 2,
+        "after": 3,
+        "constant": True,
+    }
+
+
+def test_tile_sizes_do_not_make_another_kernel(compare):
+    before = program(kernels=(("void gemm<128, 64>(float*)", 100_000),))
+    found = compare(before, program(kernels=(("void gemm<256, 32>(float*)", 100_000),)))
+    assert found["kind"] == "unchanged"
+    assert [kernel["changes"] for kernel in found["kernels"]] == [[]]
+
+
+def test_a_capture_equals_itself():
+    for path in sorted(CAPTURES.glob("*.aiprof")):
+        trace = open_trace(path)
+        found = diff(trace, trace, FLOORS)
+        assert found.kind == "unchanged"
+        assert all(figure.change in {0, None} for figure in found.figures)
+        assert not any(kernel.changes or kernel.change_ms for kernel in found.kernels)
+        assert found.findings == []
+        assert found.cautions == []
+
+
+def test_parts_are_the_whole_and_agree_with_the_summary():
+    paths = [CAPTURES / f"h200_torch_{name}.aiprof" for name in ("decode", "train")]
+    traces = [open_trace(path) for path in paths]
+    found = diff(*traces, FLOORS)
+    keys = zip(("before_share", "after_share"), ("before_ms", "after_ms"), strict=True)
+    assert [part.name for part in found.parts] == list(PARTS)
+    for (share, ms), trace in zip(keys, traces, strict=True):
+        (device,) = summarise(trace).devices
+        assert sum(getattr(part, share) for part in found.parts) == pytest.approx(1)
+        starts = device.iterations.boundaries_ns
+        counted = sum(1 for start in starts if start >= starts[-1] - device.window_ns) - 1
+        whole = device.window_ns / counted / 1e6
+        assert sum(getattr(part, ms) for part in found.parts) == pytest.approx(whole)
+        by_name = {part.name: getattr(part, share) for part in found.parts}
+        assert by_name["kernels"] == pytest.approx(device.kernel_busy)
+        assert {cause: by_name[cause] for cause in device.gap_causes} == pytest.approx(device.gap_causes)
+    kernel_ms = sum(kernel.after.ms for kernel in found.kernels if kernel.after)
+    (train,) = summarise(traces[1]).devices
+    assert kernel_ms == pytest.approx(train.kernel_mean_us * train.kernel_count / 1000 / 10)
+
+
+def test_without_iterations_only_shares_compare(compare):
+    once = af.Program()
+    for name in ("conv", "relu", "pool", "norm", "gemm", "loss"):
+        once.launch(name, 50_000)
+        once.work(20_000)
+    found = compare(once, program())
+    assert (found["kind"], found["unit"]) == ("unknown", "window")
+    assert sum(part["before_share"] for part in found["parts"]) == pytest.approx(1)
+    assert found["structure"] == []
+    assert any("no iterations" in caution for caution in found["cautions"])
+
+
+def test_what_makes_two_captures_hard_to_compare_is_said(compare):
+    lossy = program(level="kernel", calls=False)
+    lossy.loss(af.KERNEL, 40, budget=3)
+    cautions = compare(program(level="api"), lossy)["cautions"]
+    assert any("level api, B with kernel" in caution for caution in cautions)
+    assert any(caution.startswith("B: kernel: 3 records lost") for caution in cautions)
+
+
+def test_spread_that_hides_the_change_is_said(tmp_path, capsys):
+    def uneven(extra):
+        made = af.Program()
+        for i in range(40):
+            made.work(200_000 + 100_000 * (i % 4) + extra)
+            made.copy(af.HTOD, 10_000)
+            made.launch("gemm", 100_000)
+            made.synchronize()
+        return made
+
+    paths = [write(tmp_path, name, uneven(extra)) for name, extra in (("a", 0), ("b", 40_000))]
+    assert cli.main(["diff", *map(str, paths)]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("Slower: ")
+    assert "may be chance" in text
+
+
+def test_text_gives_the_verdict_and_its_reason_first(tmp_path, capsys):
+    paths = [write(tmp_path, name, program(work=work)) for name, work in (("a", 400_000), ("b", 150_000))]
+    assert cli.main(["diff", *map(str, paths)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("Real acceleration: iteration latency ")
+    assert "waiting for data -0.250 ms" in lines[1]
+
+
+def test_other_programs_are_recognised(compare):
+    found = compare(program(), program(kernels=(("sort", 100_000),)))
+    assert any("no kernel is in both" in caution for caution in found["cautions"])
+
+
+def test_findings_that_went_are_named(compare):
+    found = compare(program(work=400_000), program(work=0, kernels=(("gemm", 900_000),)))
+    changes = {f["id"]: (f["before"], f["after"]) for f in found["findings"]}
+    assert changes["gap-data"] == ("critical", None)
+
+
+def test_a_capture_without_gpu_work_is_exit_3(tmp_path, capsys):
+    a, b = write(tmp_path, "a", program()), write(tmp_path, "b", af.Program())
+    assert cli.main(["diff", str(a), str(b)]) == 3
+    assert capsys.readouterr().err.startswith("ai-prof: B (")
+    assert cli.main(["diff", str(a), str(tmp_path / "absent")]) == 2
+
+
+class _Page(HTMLParser):
+    VOID = frozenset({"meta", "link", "br", "rect", "path"})
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.links, self.tags = [], [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.links += [value for key, value in attrs if key in {"src", "href", "xlink:href"}]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_fetches_nothing(tmp_path, capsys):
+    hostile = program(kernels=(("<script>alert(1)</script>\x00", 70_000),))
+    paths = [write(tmp_path, name, made) for name, made in (("a", program()), ("b", hostile))]
+    target = tmp_path / "diff.html"
+    assert cli.main(["diff", *map(str, paths), "--html", str(target)]) == 0
+    assert "wrote" in capsys.readouterr().err
+    page = _Page(target.read_text())
+    assert page.open == []
+    assert "script" not in page.tags
+    assert all(link.startswith(("#", "data:")) for link in page.links)
+    assert page.tags.count("svg") == 1
+
+
+def test_pages_of_any_kind_render(tmp_path):
+    once = af.Program()
+    for name in ("conv", "relu", "pool"):
+        once.launch(name, 50_000)
+    traces = [open_trace(write(tmp_path, name, made)) for name, made in (("a", program()), ("b", once))]
+    for a in traces:
+        for b in traces:
+            assert _Page(diff_html.render(diff(a, b, FLOORS))).open == []

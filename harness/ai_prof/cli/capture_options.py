@@ -42,8 +42,8 @@ def make_folder(output: Path, *, new: bool) -> bool:
 
     Raises UsageError before a program runs whose capture could not be kept, or would mix with another.
     """
-    made = not output.exists()
     try:
+        made = not output.exists()
         output.mkdir(parents=True, exist_ok=not new)
         tempfile.TemporaryFile(dir=output).close()
     except OSError as error:

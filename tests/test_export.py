@@ -1,14 +1,22 @@
 from __future__ import annotations
 
+import csv
 import gzip
 import json
+import sys
 from collections import Counter
 from decimal import Decimal
+from pathlib import Path
 
 import aiprof_file as af
 import pytest
 
 from ai_prof import cli
+from ai_prof.timeline.device import device_timeline
+from ai_prof.trace.open import open_trace
+
+CAPTURES = Path(__file__).parent / "captures"
+TRACKS = {"gaps", "iterations"}
 
 
 def program():
@@ -20,6 +28,8 @@ def program():
         made.synchronize()
     made.memory(6, made.now + 100_000, made.now + 100_007, size=5)
     made.range("step é", 1_000_000_000, made.now)
+    made.sample(1_000_010_000, 70)
+    made.sample(1_000_020_000, af.NONE32)
     return made
 
 
@@ -43,8 +53,11 @@ def test_every_event_has_the_fields_its_phase_requires(trace):
     # Trace Event Format: ph, pid, tid and name always; ts for all but metadata; dur for X; id for flows.
     for event in trace["traceEvents"]:
         assert {"ph", "pid", "tid", "name"} <= set(event)
-        assert event["ph"] in {"X", "M", "s", "f"}
+        assert event["ph"] in {"X", "M", "C", "s", "f"}
         if event["ph"] == "M":
+            if event["name"] == "thread_sort_index":
+                assert isinstance(event["args"]["sort_index"], int)
+                continue
             assert event["name"] in {"process_name", "thread_name"}
             assert isinstance(event["args"]["name"], str)
             continue
@@ -52,13 +65,15 @@ def test_every_event_has_the_fields_its_phase_requires(trace):
         assert -event["ts"].as_tuple().exponent == 3
         if event["ph"] == "X":
             assert event["dur"] >= 0
+        elif event["ph"] == "C":
+            assert all(isinstance(value, (int, Decimal)) for value in event["args"].values())
         else:
             assert {"id", "cat"} <= set(event)
 
 
 def test_counts_and_times_are_exact(tmp_path, trace):
     made = program()
-    by_kind = Counter(e["cat"] for e in trace["traceEvents"] if e["ph"] == "X")
+    by_kind = Counter(e["cat"] for e in trace["traceEvents"] if e["ph"] == "X" and e["cat"] not in TRACKS)
     assert by_kind == {"kernel": 12, "memcpy": 4, "memset": 1, "call": 16, "sync": 4, "range": 1}
     base = trace["baseTimeNanoseconds"]
     assert base == 1_000_000_000
@@ -78,7 +93,7 @@ def test_rows_are_named(trace):
     }
     rows = {(e["pid"], e["tid"]) for e in trace["traceEvents"] if e["ph"] == "X"}
     assert rows == set(names)
-    assert {"stream 7", "stream 8", "thread 1"} == set(names.values())
+    assert {"stream 7", "stream 8", "thread 1", *TRACKS} == set(names.values())
     groups = {e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "process_name"}
     assert groups == {"cuda 0: GPU", "prog (rank 1, pid 100 on h)"}
 
@@ -90,13 +105,141 @@ def test_arrows_join_launches_to_their_work(trace):
             flows.setdefault(event["id"], {})[event["ph"]] = event
     # 4 copies, 4 kernels, and two nodes of each of 4 graph launches.
     assert len(flows) == 16
-    events = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["cat"] != "range"]
+    events = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["cat"] not in {"range", *TRACKS}]
     slices = {(e["pid"], e["tid"], e["ts"]): e for e in events}
     for flow in flows.values():
         origin, target = (slices[e["pid"], e["tid"], e["ts"]] for e in (flow["s"], flow["f"]))
         assert origin["cat"] == "call"
         assert target["cat"] in {"kernel", "memcpy"}
         assert origin["args"]["correlation"] == target["args"]["correlation"]
+
+
+def test_gaps_and_iterations_are_rows_of_their_device(tmp_path):
+    path = CAPTURES / "h200_torch_train.aiprof"
+    target = tmp_path / "out.json"
+    assert cli.main(["export", "--input", str(path), "--output", str(target)]) == 0
+    written = load(target.read_text())
+    base = written["baseTimeNanoseconds"]
+    spans = {
+        kind: [(int(e["ts"] * 1000) + base, int(e["dur"] * 1000), e) for e in written["traceEvents"]
+               if e.get("cat") == kind]
+        for kind in TRACKS
+    }  # fmt: skip
+    timeline = device_timeline(open_trace(path), 0, "span")
+    starts = timeline.iterations.starts.tolist()
+    assert [start for start, _, _ in spans["iterations"]] == starts[:-1]
+    assert [start + length for start, length, _ in spans["iterations"]] == starts[1:]
+    assert spans["iterations"][0][2]["name"].startswith("iteration 0")
+    assert sum(length for _, length, _ in spans["gaps"]) == timeline.busy.gap
+    for _, length, event in spans["gaps"]:
+        assert sum(event["args"].values()) == length
+        assert event["args"][f"{event['name']}_ns"] == max(event["args"].values())
+
+
+def test_nvml_runs_below_as_counters(trace):
+    counters = {}
+    for event in trace["traceEvents"]:
+        if event["ph"] == "C":
+            counters.setdefault(event["name"], []).append(event["args"])
+    # The second sample has no GPU utilization; memory utilization is in none.
+    assert counters["utilization, %"] == [{"gpu": 70}]
+    assert counters["power, W"] == [{"power": 300}] * 2
+    assert counters["memory used, MiB"] == [{"used": 1024}] * 2
+
+
+def read_csv(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def export_tables(folder, kind, made):
+    target = folder / kind
+    path = made.write(folder)
+    assert cli.main(["export", "--input", str(path), "--format", kind, "--output", str(target)]) == 0
+    return target
+
+
+def test_csv_holds_every_record(tmp_path):
+    folder = export_tables(tmp_path, "csv", program())
+    trace = open_trace(tmp_path / "h-100-0.aiprof")
+    assert {path.name for path in folder.iterdir()} == {
+        *("capture.csv", "devices.csv", "processes.csv", "kernels.csv", "memory.csv", "syncs.csv"),
+        *("calls.csv", "ranges.csv", "samples.csv", "gaps.csv", "iterations.csv"),
+    }
+    kernels = read_csv(folder / "kernels.csv")
+    assert [int(row["start_ns"]) for row in kernels] == trace.kernels.start.tolist()
+    assert [int(row["end_ns"]) for row in kernels] == trace.kernels.end.tolist()
+    assert {row["name"] for row in kernels} == {'na"me <T>', "a", "b"}
+    assert {(row["grid_x"], row["block_z"], row["registers"]) for row in kernels} == {("1", "1", "32")}
+    memory = read_csv(folder / "memory.csv")
+    assert Counter(row["kind"] for row in memory) == {"host_to_device": 4, "set": 1}
+    assert sum(int(row["bytes"]) for row in memory) == 4 * 77 + 5
+    samples = read_csv(folder / "samples.csv")
+    assert [row["gpu_utilization_percent"] for row in samples] == ["70", ""]
+    (process,) = read_csv(folder / "processes.csv")
+    assert (process["pid"], process["rank"], process["command_line"]) == ("100", "1", "prog")
+    (range_row,) = read_csv(folder / "ranges.csv")
+    assert range_row["name"] == "step é"
+    gaps = read_csv(folder / "gaps.csv")
+    for row in gaps:
+        start, end = int(row.pop("start_ns")), int(row.pop("end_ns"))
+        assert sum(int(value) for key, value in row.items() if key.endswith("_ns")) == end - start
+    assert {row["device"] for row in gaps} == {"0"}
+
+
+def test_csv_of_two_devices_keeps_their_gaps_apart(tmp_path):
+    made = af.Program()
+    made.device(1)
+    for i in range(5):
+        made.launch("a", 10_000)
+        made.kernel("b", made.now + i * 100_000, made.now + i * 100_000 + 20_000, device=1)
+        made.work(300_000)
+    gaps = read_csv(export_tables(tmp_path, "csv", made) / "gaps.csv")
+    assert Counter(row["device"] for row in gaps) == {"0": 4, "1": 4}
+
+
+def test_a_kind_of_a_later_version_is_unknown(tmp_path):
+    made = af.Program()
+    made.launch("a", 10_000)
+    made.memory(99, made.now + 100_000, made.now + 110_000, size=5)
+    (row,) = read_csv(export_tables(tmp_path, "csv", made) / "memory.csv")
+    assert row["kind"] == "unknown"
+
+
+def test_parquet_holds_what_csv_holds(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    tables, columns = export_tables(tmp_path, "csv", program()), export_tables(tmp_path, "parquet", program())
+    for path in sorted(tables.iterdir()):
+        table = parquet.read_table(columns / f"{path.stem}.parquet")
+        rows = [
+            {key: "" if value is None else str(value) for key, value in row.items()}
+            for row in table.to_pylist()
+        ]
+        assert rows == read_csv(path)
+    assert str(parquet.read_schema(columns / "kernels.parquet").field("start_ns").type) == "int64"
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    path = program().write(tmp_path)
+    target = tmp_path / "out"
+    assert cli.main(["export", "--input", str(path), "--format", "parquet", "--output", str(target)]) == 2
+    assert "pip install 'ai-prof[parquet]'" in capsys.readouterr().err
+    assert not target.exists()
+
+
+def test_a_folder_in_use_is_left_alone(tmp_path, capsys):
+    path = program().write(tmp_path)
+    target = tmp_path / "out"
+    target.mkdir()
+    assert cli.main(["export", "--input", str(path), "--format", "csv", "--output", str(target)]) == 0
+    before = sorted(target.iterdir())
+    assert cli.main(["export", "--input", str(path), "--format", "csv", "--output", str(target)]) == 2
+    assert "not an empty folder" in capsys.readouterr().err
+    assert sorted(target.iterdir()) == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["h-100-0.aiprof", "out"]
+    missing = tmp_path / "no" / "out"
+    assert cli.main(["export", "--input", str(path), "--format", "csv", "--output", str(missing)]) == 2
 
 
 def test_gzip_holds_the_same(tmp_path, trace):

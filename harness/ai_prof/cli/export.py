@@ -1,4 +1,4 @@
-"""`ai-prof export --input CAPTURE --format timeline --output FILE`: for a viewer."""
+"""`ai-prof export --input CAPTURE --format FORMAT --output PATH`: for a viewer or a data frame."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ai_prof.errors import UsageError
+from ai_prof.timeline.tracks import tracks
 from ai_prof.trace.open import ACCEPTED, open_trace
+from ai_prof.trace.writers.csv_tables import write_csv
+from ai_prof.trace.writers.parquet_tables import write_parquet
 from ai_prof.trace.writers.timeline import write_timeline
 
 if TYPE_CHECKING:
     import argparse
+
+_WRITERS = {"timeline": write_timeline, "csv": write_csv, "parquet": write_parquet}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,22 +24,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", type=Path, required=True, metavar="PATH", help=ACCEPTED)
     parser.add_argument(
         "--format",
-        choices=["timeline"],
+        choices=list(_WRITERS),
         default="timeline",
-        help="timeline: Chrome trace JSON, for ui.perfetto.dev or chrome://tracing",
+        help="timeline: Chrome trace JSON, for ui.perfetto.dev or chrome://tracing; csv, parquet: tables",
     )
     parser.add_argument(
-        "--output", type=Path, required=True, metavar="FILE", help="ends in .json, or .json.gz to compress"
+        "--output",
+        type=Path,
+        required=True,
+        metavar="PATH",
+        help="timeline: a file that ends in .json, or .json.gz to compress; csv, parquet: a new folder",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the file."""
-    if not args.output.name.endswith((".json", ".json.gz")):
+    """Write the file or the folder."""
+    timeline = args.format == "timeline"
+    if timeline and not args.output.name.endswith((".json", ".json.gz")):
         raise UsageError(f"{args.output}: a timeline is written to a .json or a .json.gz file")
     trace = open_trace(args.input)
     for warning in trace.source.warnings:
         sys.stderr.write(f"ai-prof: {warning}\n")
-    write_timeline(trace, args.output)
-    sys.stderr.write(f"ai-prof: wrote {args.output}: open it at https://ui.perfetto.dev\n")
+    _WRITERS[args.format](trace, args.output, tracks(trace))
+    hint = ": open it at https://ui.perfetto.dev" if timeline else ""
+    sys.stderr.write(f"ai-prof: wrote {args.output}{hint}\n")
     return 0

@@ -8,7 +8,9 @@ import numpy as np
 
 from ai_prof.errors import TraceError
 from ai_prof.trace.model import (
+    CallKind,
     Calls,
+    CopyKind,
     Device,
     Kernels,
     Loss,
@@ -17,6 +19,7 @@ from ai_prof.trace.model import (
     Ranges,
     Samples,
     Source,
+    SyncKind,
     Syncs,
     Trace,
 )
@@ -27,6 +30,7 @@ from ai_prof.trace.tables import make_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from enum import IntEnum
     from pathlib import Path
 
     from ai_prof.trace.model import I32, I64
@@ -209,7 +213,7 @@ class _FileRows:
 
     def _memory(self, kind: BlockType) -> dict[str, Any]:
         rows = self.records[kind]
-        return {**self._device_work(rows), "kind": rows["kind"], "bytes": rows["bytes"]}
+        return {**self._device_work(rows), "kind": _kinds(rows["kind"], CopyKind), "bytes": rows["bytes"]}
 
     def _device_work(self, rows: Records) -> dict[str, Any]:
         start, end = self._device_times(rows)
@@ -233,7 +237,7 @@ class _FileRows:
             "process": self.process,
             "stream": _ids(rows["stream"]),
             "thread": _ids(rows["thread"]),
-            "kind": rows["kind"],
+            "kind": _kinds(rows["kind"], SyncKind),
             "correlation": self._correlations(rows["correlation"]),
         }
 
@@ -244,7 +248,7 @@ class _FileRows:
             "process": self.process,
             "thread": _ids(rows["thread"]),
             "name": self._names(rows["name"]),
-            "kind": rows["kind"],
+            "kind": _kinds(rows["kind"], CallKind),
             "correlation": self._correlations(rows["correlation"]),
             "result": rows["result"],
         }
@@ -319,6 +323,11 @@ class _FileRows:
     def _correlations(self, column: Records) -> I64:
         values = column.astype(np.int64)
         return np.where(values > 0, values + self.correlation_base, 0)
+
+
+def _kinds(kind: Any, known: type[IntEnum]) -> I64:
+    """Kinds as they are in the model; those of a later minor version are unknown, 0."""
+    return np.where(np.isin(kind, list(known)), kind, 0).astype(np.int64)
 
 
 def _ids(column: Records) -> I64:

@@ -1,4 +1,4 @@
-"""Writes a file whole or not at all."""
+"""Writes a file, or a folder of files, whole or not at all."""
 
 from __future__ import annotations
 
@@ -36,6 +36,26 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """A folder to fill that becomes `path` when the block ends well; `path` must not exist, or be empty.
+
+    Raises:
+        UsageError: it holds something already, or its parent cannot be written to.
+
+    """
+    try:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise UsageError(f"{path} exists already and is not an empty folder: name a new one")
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as name:
+            staging = Path(name) / "new"
+            staging.mkdir()
+            yield staging
+            staging.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _umask() -> int:

@@ -1,6 +1,7 @@
 """Writes a Trace as Chrome's Trace Event JSON, which Perfetto and chrome://tracing open.
 
 Each device and each process is a row group ("process" in the format), each stream and each thread a row.
+Iterations and gaps lie above a device's streams, and what NVML said of it runs below as counters.
 `ts` and `dur` are microseconds with three decimals, exact to the ns, counted from the trace's first event
 (`baseTimeNanoseconds` holds that moment on the trace's clock): a viewer reads them as doubles.
 Format: "Trace Event Format", https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
@@ -19,17 +20,28 @@ from ai_prof.trace.model import CallKind, CopyKind, SyncKind
 from ai_prof.trace.writers.atomic import atomic_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from enum import IntEnum
     from pathlib import Path
 
-    from ai_prof.trace.model import Calls, Kernels, Memory, Ranges, Syncs, Trace
+    from ai_prof.trace.model import I32, I64, Calls, Kernels, Memory, Ranges, Samples, Syncs, Trace
+    from ai_prof.trace.writers.track import Track
 
 _BATCH = 4096  # events joined into one write
 _DEVICE_PID = 1 << 30  # groups of devices are numbered from here: no process id reaches it
+_TRACK_TID = 1 << 30  # rows of tracks, by their place: no stream's number reaches it
+_COUNTERS = {
+    "utilization, %": {"gpu": ("gpu_utilization", 1), "memory": ("memory_utilization", 1)},
+    "clocks, MHz": {"sm": ("sm_clock_mhz", 1), "memory": ("memory_clock_mhz", 1)},
+    "memory used, MiB": {"used": ("memory_used", 1 << 20)},
+    "power, W": {"power": ("power_mw", 1000)},
+    "temperature, C": {"temperature": ("temperature_c", 1)},
+    "other processes": {"count": ("other_processes", 1)},
+}
+"""Title of each counter, its series, and for each the column of the samples and its divisor."""
 
 
-def write_timeline(trace: Trace, path: Path) -> None:
+def write_timeline(trace: Trace, path: Path, tracks: Sequence[Track] = ()) -> None:
     """Write `path`, gzip-compressed if it ends in .gz; events stream, so memory stays bounded.
 
     Raises:
@@ -38,17 +50,23 @@ def write_timeline(trace: Trace, path: Path) -> None:
     """
     with atomic_file(path) as raw:
         if path.suffix != ".gz":
-            _write(trace, raw)
+            _write(trace, tracks, raw)
             return
         with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=5, mtime=0) as packed:
-            _write(trace, cast("IO[bytes]", packed))
+            _write(trace, tracks, cast("IO[bytes]", packed))
 
 
-def _write(trace: Trace, file: IO[bytes]) -> None:
+def _write(trace: Trace, tracks: Sequence[Track], file: IO[bytes]) -> None:
     base = _first_time(trace)
     file.write(b'{"displayTimeUnit":"ns","baseTimeNanoseconds":%d,"traceEvents":[\n' % base)
     events = itertools.chain(
-        _metadata(trace), _kernels(trace, base), _memory(trace, base), _host(trace, base), _flows(trace, base)
+        _metadata(trace),
+        _tracks(tracks, base),
+        _kernels(trace, base),
+        _memory(trace, base),
+        _host(trace, base),
+        _flows(trace, base),
+        _counters(trace.samples, base),
     )
     first = True
     while batch := list(itertools.islice(events, _BATCH)):
@@ -59,7 +77,8 @@ def _write(trace: Trace, file: IO[bytes]) -> None:
 
 def _first_time(trace: Trace) -> int:
     tables = (trace.kernels, trace.memory, trace.syncs, trace.calls, trace.ranges)
-    return min((int(table.start[0]) for table in tables if len(table.start)), default=0)
+    times = (*(table.start for table in tables), trace.samples.time)
+    return min((int(time[0]) for time in times if len(time)), default=0)
 
 
 def _us(ns: int) -> str:
@@ -67,11 +86,17 @@ def _us(ns: int) -> str:
     return f"{ns // 1000}.{ns % 1000:03d}"
 
 
-def _rows(table: Kernels | Memory | Syncs | Calls | Ranges, *fields: str) -> Iterator[tuple[Any, ...]]:
-    """Rows of plain Python values, converted column by column in batches."""
-    for begin in range(0, len(table.start), _BATCH):
-        columns = (getattr(table, field)[begin : begin + _BATCH].tolist() for field in fields)
-        yield from zip(*columns, strict=True)
+def _rows(
+    table: Kernels | Memory | Syncs | Calls | Ranges | Samples, *fields: str
+) -> Iterator[tuple[Any, ...]]:
+    """Rows of plain Python values."""
+    return _zipped([getattr(table, field) for field in fields])
+
+
+def _zipped(columns: Sequence[I64 | I32]) -> Iterator[tuple[Any, ...]]:
+    """Rows of columns, converted column by column in batches."""
+    for begin in range(0, len(columns[0]), _BATCH):
+        yield from zip(*(column[begin : begin + _BATCH].tolist() for column in columns), strict=True)
 
 
 def _slice(name: str, kind: str, where: tuple[int, int], when: tuple[int, int], args: str) -> str:
@@ -120,7 +145,11 @@ def _metadata(trace: Trace) -> Iterator[str]:
 
 
 def _name(kind: str, pid: int, tid: int, name: str) -> str:
-    return json.dumps({"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": name}})
+    return _meta(kind, (pid, tid), {"name": name})
+
+
+def _meta(kind: str, where: tuple[int, int], args: dict[str, Any]) -> str:
+    return json.dumps({"ph": "M", "name": kind, "pid": where[0], "tid": where[1], "args": args})
 
 
 def _kernels(trace: Trace, base: int) -> Iterator[str]:
@@ -171,23 +200,53 @@ def _words(kind: IntEnum) -> str:
     return kind.name.lower().replace("_", " ")
 
 
+def _tracks(tracks: Sequence[Track], base: int) -> Iterator[str]:
+    """A row for each track, above the streams of its device."""
+    for place, track in enumerate(tracks):
+        where = (_device_pid(track.device), _TRACK_TID + place)
+        yield _name("thread_name", *where, track.title)
+        yield _meta("thread_sort_index", where, {"sort_index": place - len(tracks)})
+        names, keys = [json.dumps(name) for name in track.names], [json.dumps(key) for key in track.values]
+        columns: list[I64 | I32] = [track.start, track.end, track.name, *track.values.values()]
+        for start, end, name, *values in _zipped(columns):
+            told = ",".join(f"{key}:{value}" for key, value in zip(keys, values, strict=True) if value)
+            yield _slice(names[name], track.title, where, (start - base, end - base), f"{{{told}}}")
+
+
+def _counters(samples: Samples, base: int) -> Iterator[str]:
+    """What NVML said of each device, without what a card does not report."""
+    for title, series in _COUNTERS.items():
+        fields = [field for field, _ in series.values()]
+        for time, device, *values in _rows(samples, "time", "device", *fields):
+            told = {
+                name: value / divisor if divisor > 1 else value
+                for (name, (_, divisor)), value in zip(series.items(), values, strict=True)
+                if value >= 0
+            }
+            if told and device >= 0:
+                yield (
+                    f'{{"ph":"C","name":"{title}","pid":{_device_pid(device)},"tid":0,'
+                    f'"ts":{_us(time - base)},"args":{json.dumps(told)}}}'
+                )
+
+
 def _flows(trace: Trace, base: int) -> Iterator[str]:
     """An arrow from each launching call to what it launched: "s" inside the call, "f" at the work's start."""
-    pids = _host_pids(trace)
-    launches: dict[int, tuple[tuple[int, int], int]] = {}
-    for start, process, thread, correlation in _rows(
-        trace.calls, "start", "process", "thread", "correlation"
-    ):
-        if correlation > 0:
-            launches.setdefault(correlation, ((pids[process], _tid(thread)), start))
+    pids, calls = _host_pids(trace), trace.calls
+    # Nested calls share a correlation: the outermost starts first.
+    keys, row = np.unique(calls.correlation, return_index=True)
+    if not len(keys):
+        return
     number = 0
     for table in (trace.kernels, trace.memory):
-        for start, device, stream, correlation in _rows(table, "start", "device", "stream", "correlation"):
-            if correlation not in launches:
-                continue
+        at = np.minimum(np.searchsorted(keys, table.correlation), len(keys) - 1)
+        work = (table.correlation > 0) & (keys[at] == table.correlation)
+        call = row[at[work]]
+        launches = (calls.start[call], calls.process[call], calls.thread[call])
+        columns = (*launches, table.start[work], table.device[work], table.stream[work])
+        for launch, process, thread, start, device, stream in _zipped(columns):
             number += 1
-            where, launch = launches[correlation]
-            yield _arrow("s", number, where, launch - base)
+            yield _arrow("s", number, (pids[process], _tid(thread)), launch - base)
             yield _arrow("f", number, (_device_pid(device), _tid(stream)), start - base)
 
 

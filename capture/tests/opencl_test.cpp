@@ -202,6 +202,26 @@ void the_window_is_kept() {
   CHECK(ends.size() == 1 && ends[0].reason == format::kEndWindow);
 }
 
+void settled_iterations_are_recorded() {
+  const auto files = captured({{"AI_PROF_ENABLE", "1"},
+                               {"AI_PROF_STEADY", "1"},
+                               {"AI_PROF_ITERATIONS", "5"},
+                               {"AI_PROF_LEVEL", "api"}},
+                              [] {
+                                Program program(fake_driver());
+                                cl_command_queue queue = program.queue();
+                                const auto end = monotonic_ns() + 3'000'000'000;
+                                while (monotonic_ns() < end) {
+                                  program.launch(queue);
+                                  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                                }
+                              });
+  const auto kernels = files.at(0).records<format::KernelRecord>(format::kKernel);
+  CHECK(kernels.size() >= 5 && kernels.size() < 150);
+  CHECK(files.at(0).records<format::CallRecord>(format::kCall).size() < 150);
+  CHECK(files.at(0).records<format::EndRecord>(format::kEnd).at(0).reason == format::kEndWindow);
+}
+
 void the_budget_is_kept_and_loss_counted() {
   const auto files = captured({{"AI_PROF_ENABLE", "1"}, {"AI_PROF_BUFFER_MB", "1"}}, [] {
     Program program(fake_driver());
@@ -272,6 +292,7 @@ int main() {
   the_program_sees_its_own_queues();
   nothing_is_kept_from_the_driver();
   the_window_is_kept();
+  settled_iterations_are_recorded();
   the_budget_is_kept_and_loss_counted();
   a_forked_child_has_its_own_file();
   a_kernel_handle_that_comes_back_has_its_new_name();

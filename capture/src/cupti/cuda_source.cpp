@@ -18,14 +18,15 @@ constexpr milliseconds kRound{250};
 // CUPTI's callbacks carry no word of ours.
 CudaSource* g_source = nullptr;
 
-steady_clock::duration seconds(double s) {
-  return std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<double>(s));
-}
-
 }  // namespace
 
 CudaSource::CudaSource(const Config& config)
-    : config_(config), driver_(load_driver()), pool_(config.buffer_bytes), decoder_(driver_), clock_(api_) {}
+    : config_(config),
+      driver_(load_driver()),
+      pool_(config.buffer_bytes),
+      window_(config, steady_clock::now()),
+      decoder_(driver_, window_),
+      clock_(api_) {}
 
 void CudaSource::start(const Config& config) {
   auto* source = new CudaSource(config);
@@ -54,25 +55,16 @@ bool CudaSource::load(std::string& error) {
 bool CudaSource::begin(std::string& error) {
   // Subscribing is the only way to learn that another client is there.
   if (!subscribe(api_, subscriber_, error)) return false;
-  if (config_.iterations != 0 || config_.steady) {
-    warnings_.emplace_back("AI_PROF_ITERATIONS and AI_PROF_STEADY are not heeded for CUDA: all is recorded");
-    say(warnings_.back());
-  }
   set_attributes(api_, warnings_);
   const CUptiResult registered = api_.cuptiActivityRegisterCallbacks(requested, completed);
   if (registered != CUPTI_SUCCESS) {
     error = "CUPTI takes no buffers: " + api_.describe(registered);
-  } else if (config_.delay_s > 0) {
-    window_ = Window::kBefore;
-    turns_ = steady_clock::now() + seconds(config_.delay_s);
-    return true;
-  } else if (enable(api_, config_, warnings_, error)) {
-    window_ = Window::kOpen;
-    turns_ = steady_clock::now() + seconds(config_.duration_s);
-    return true;
+  } else {
+    enabled_ = window_.state() != Window::State::kBefore && enable(api_, config_, warnings_, error);
+    begun_ = error.empty();
   }
-  api_.cuptiUnsubscribe(subscriber_);
-  return false;
+  if (!begun_) api_.cuptiUnsubscribe(subscriber_);
+  return begun_;
 }
 
 // There is no file to write to: leave the program as if we had never come.
@@ -134,7 +126,7 @@ void CudaSource::count_discarded(std::uint8_t* buffer, std::size_t valid) noexce
 }
 
 milliseconds CudaSource::drain(Recorder& recorder) {
-  if (window_ == Window::kOver) return kRound;
+  if (!begun_) return kRound;
   if (!std::exchange(settled_in_, true)) {
     pool_.warm();
     sampler_.begin(recorder);
@@ -183,25 +175,24 @@ void CudaSource::read(const Filled& filled, Recorder& recorder) {
       recorder.error("a buffer of CUPTI's could not be read to its end: " + api_.describe(result));
       return;
     }
-    decoder_.decode(*record, recorder);
+    if (window_.state() == Window::State::kWatching) {
+      decoder_.watch(*record, recorder);
+    } else {
+      decoder_.decode(*record, recorder);
+    }
   }
 }
 
 void CudaSource::turn_window(Recorder& recorder) {
-  if (steady_clock::now() < turns_) return;
-  if (window_ == Window::kBefore) {
-    std::string error;
-    if (enable(api_, config_, warnings_, error)) {
-      window_ = Window::kOpen;
-      turns_ = steady_clock::now() + seconds(config_.duration_s);
-    } else {
-      say("CUDA is not captured: " + error);
-      recorder.error(error);
-      recorder.end(format::kEndError);
-    }
-  } else if (config_.duration_s > 0) {
-    recorder.end(format::kEndWindow);
-  }
+  const Window::State state = window_.turn(steady_clock::now());
+  if (state == Window::State::kOver) return recorder.end(format::kEndWindow);
+  if (state == Window::State::kBefore || enabled_) return;
+  std::string error;
+  enabled_ = enable(api_, config_, warnings_, error);
+  if (enabled_) return;
+  say("CUDA is not captured: " + error);
+  recorder.error(error);
+  recorder.end(format::kEndError);
 }
 
 void CudaSource::calibrate(Recorder& recorder) {
@@ -210,7 +201,7 @@ void CudaSource::calibrate(Recorder& recorder) {
 
 // At exit CUPTI is left as it is: taking it down while the driver goes has deadlocked.
 void CudaSource::finish(Recorder& recorder, format::EndReason reason) {
-  if (std::exchange(window_, Window::kOver) != Window::kOver) {
+  if (std::exchange(begun_, false)) {
     if (reason != format::kEndExit) disable(api_, config_);
     flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED, recorder);
     read_buffers(recorder);
@@ -218,6 +209,7 @@ void CudaSource::finish(Recorder& recorder, format::EndReason reason) {
     sampler_.sample(decoder_.devices(), true, recorder);
     if (reason != format::kEndExit) api_.cuptiUnsubscribe(subscriber_);
     judge(recorder);
+    window_.tell(recorder);
   }
   if (!warnings_.empty()) recorder.meta("warnings", json_list(warnings_));
 }

@@ -11,6 +11,7 @@
 
 #include "core/config.h"
 #include "core/recorder.h"
+#include "core/window.h"
 #include "cupti/buffer_pool.h"
 #include "cupti/cupti_api.h"
 #include "cupti/decoder.h"
@@ -59,15 +60,15 @@ class CudaSource final : public Source {
   CuptiApi api_;
   DriverApi driver_;
   BufferPool pool_;
+  Window window_;
   Decoder decoder_;
   HostClock clock_;
   DeviceSampler sampler_;
   CUpti_SubscriberHandle subscriber_ = nullptr;
   std::vector<std::string> warnings_;
 
-  enum class Window { kBefore, kOpen, kOver };
-  Window window_ = Window::kOver;                // until all is set up
-  std::chrono::steady_clock::time_point turns_;  // when the window opens or, once open, when it ends
+  bool begun_ = false;    // and not finished
+  bool enabled_ = false;  // CUPTI records
   std::chrono::steady_clock::time_point flushed_{};
   bool settled_in_ = false;
 

@@ -110,7 +110,7 @@ void Decoder::decode(const CUpti_Activity& record, Recorder& recorder) {
   switch (record.kind) {
     case CUPTI_ACTIVITY_KIND_KERNEL:
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
-      return kernel(as<Kernel>(record), recorder);
+      return kernel(kernel_record(as<Kernel>(record), recorder), recorder);
     case CUPTI_ACTIVITY_KIND_MEMCPY:
       return memcpy(as<Memcpy>(record), recorder);
     case CUPTI_ACTIVITY_KIND_MEMCPY2:
@@ -118,7 +118,7 @@ void Decoder::decode(const CUpti_Activity& record, Recorder& recorder) {
     case CUPTI_ACTIVITY_KIND_MEMSET:
       return memset(as<Memset>(record), recorder);
     case CUPTI_ACTIVITY_KIND_GRAPH_TRACE:
-      return graph(as<GraphTrace>(record), recorder);
+      return kernel(graph_record(as<GraphTrace>(record), recorder), recorder);
     case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
       return synchronization(as<Synchronization>(record), recorder);
     case CUPTI_ACTIVITY_KIND_RUNTIME:
@@ -135,9 +135,29 @@ void Decoder::decode(const CUpti_Activity& record, Recorder& recorder) {
   }
 }
 
-void Decoder::kernel(const Kernel& record, Recorder& recorder) {
-  worked(record.deviceId, record.contextId, recorder);
+void Decoder::watch(const CUpti_Activity& record, Recorder& recorder) {
+  any_ = true;
+  switch (record.kind) {
+    case CUPTI_ACTIVITY_KIND_KERNEL:
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
+      return window_.add(kernel_record(as<Kernel>(record), recorder));
+    case CUPTI_ACTIVITY_KIND_GRAPH_TRACE:
+      return window_.add(graph_record(as<GraphTrace>(record), recorder));
+    case CUPTI_ACTIVITY_KIND_CONTEXT:
+      return context(as<Context>(record));
+    default:
+      return;
+  }
+}
+
+void Decoder::kernel(const format::KernelRecord& kernel, Recorder& recorder) {
+  worked(kernel.device, kernel.context, recorder);
   ++kernels_;
+  window_.add(kernel);
+  recorder.add(format::kKernel, kernel);
+}
+
+format::KernelRecord Decoder::kernel_record(const Kernel& record, Recorder& recorder) {
   format::KernelRecord kernel{};
   kernel.start = time(record.start);
   kernel.end = time(record.end);
@@ -156,7 +176,7 @@ void Decoder::kernel(const Kernel& record, Recorder& recorder) {
   kernel.block[2] = static_cast<std::uint32_t>(record.blockZ);
   kernel.registers = record.registersPerThread;
   kernel.shared_bytes = shared_bytes(record);
-  recorder.add(format::kKernel, kernel);
+  return kernel;
 }
 
 void Decoder::memcpy(const Memcpy& record, Recorder& recorder) {
@@ -182,9 +202,7 @@ void Decoder::memset(const Memset& record, Recorder& recorder) {
 }
 
 // One record a launch of a graph, in place of its kernels and copies.
-void Decoder::graph(const GraphTrace& record, Recorder& recorder) {
-  worked(record.deviceId, record.contextId, recorder);
-  ++kernels_;
+format::KernelRecord Decoder::graph_record(const GraphTrace& record, Recorder& recorder) {
   format::KernelRecord kernel{};
   kernel.start = time(record.start);
   kernel.end = time(record.end);
@@ -194,7 +212,7 @@ void Decoder::graph(const GraphTrace& record, Recorder& recorder) {
   kernel.name = names_.id("cudaGraph", recorder);
   kernel.correlation = record.correlationId;
   kernel.graph = record.graphId;
-  recorder.add(format::kKernel, kernel);
+  return kernel;
 }
 
 void Decoder::synchronization(const Synchronization& record, Recorder& recorder) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/recorder.h"
+#include "core/window.h"
 #include "cupti/cupti_api.h"
 #include "cupti/host_calls.h"
 #include "cupti/layouts.h"
@@ -20,9 +21,11 @@ std::uint32_t block_of(CUpti_ActivityKind kind);
 // Lives on the recorder's thread.
 class Decoder {
  public:
-  explicit Decoder(const DriverApi& driver) : driver_(driver) {}
+  Decoder(const DriverApi& driver, Window& window) : driver_(driver), window_(window) {}
 
   void decode(const CUpti_Activity& record, Recorder& recorder);
+  // Before the window opens: only what must be known then, and the order of kernels. Writes nothing.
+  void watch(const CUpti_Activity& record, Recorder& recorder);
   // Between two flushes of CUPTI.
   void round(Recorder& recorder) { calls_.round(recorder); }
   void finish(Recorder& recorder) { calls_.finish(recorder); }
@@ -48,11 +51,12 @@ class Decoder {
     std::uint32_t domain = 0;
   };
 
-  void kernel(const Kernel& record, Recorder& recorder);
+  format::KernelRecord kernel_record(const Kernel& record, Recorder& recorder);
+  format::KernelRecord graph_record(const GraphTrace& record, Recorder& recorder);
   void memcpy(const Memcpy& record, Recorder& recorder);
   void peer_copy(const PeerCopy& record, Recorder& recorder);
   void memset(const Memset& record, Recorder& recorder);
-  void graph(const GraphTrace& record, Recorder& recorder);
+  void kernel(const format::KernelRecord& kernel, Recorder& recorder);
   void synchronization(const Synchronization& record, Recorder& recorder);
   void overhead(const Overhead& record, Recorder& recorder);
   void marker(const Marker& record, Recorder& recorder);
@@ -60,6 +64,7 @@ class Decoder {
   void worked(std::uint32_t device, std::uint32_t context, Recorder& recorder);
 
   const DriverApi& driver_;
+  Window& window_;
   Names names_;
   HostCalls calls_;
   std::vector<format::DeviceRecord> devices_;  // few

@@ -31,10 +31,6 @@ constexpr std::uint32_t kFirstObserved = 64;
 enum class Started : int { kNo, kStarting, kYes };
 std::atomic<Started> g_started{Started::kNo};
 
-steady_clock::duration seconds(double count) {
-  return std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<double>(count));
-}
-
 std::uint32_t thread_id() noexcept {
   thread_local const auto id = static_cast<std::uint32_t>(syscall(SYS_gettid));
   return id;
@@ -65,7 +61,7 @@ Capture::Capture(const Config& config)
       api_(config.level == Level::kApi),
       most_pending_(config.buffer_bytes / 2 / kBytesPerPending),
       items_(std::min<std::size_t>(config.buffer_bytes / 4, kMostQueueBytes)),
-      turns_(steady_clock::now() + seconds(config.delay_s)) {}
+      window_(config, steady_clock::now()) {}
 
 void Capture::start_once() noexcept {
   Started expected = Started::kNo;
@@ -83,12 +79,6 @@ void Capture::start() noexcept {
     if (capture->recorder_ == nullptr) return;
     known_.store(capture, std::memory_order_release);
     if (config().delay_s == 0) current_.store(capture, std::memory_order_release);
-    if (config().iterations != 0 || config().steady) {
-      constexpr std::string_view kWhat =
-          "AI_PROF_ITERATIONS and AI_PROF_STEADY are not heeded for OpenCL: all is recorded";
-      say(kWhat);
-      capture->recorder_->error(kWhat);
-    }
   } catch (const std::exception& error) {
     say(std::string("the OpenCL capture can't start: ") + error.what());
   }
@@ -198,6 +188,14 @@ void Capture::drop(const Item& item) noexcept {
 
 milliseconds Capture::drain(Recorder& recorder) {
   turn_window(recorder);
+  collect(recorder);
+  for (const auto& clock : clocks_) {
+    if (clock->can_choose()) clock->calibrate(recorder);
+  }
+  return pending_ > 0 ? kBusyPause : kIdlePause;
+}
+
+void Capture::collect(Recorder& recorder) {
   for (bool more = true; more;) {
     take_items(recorder);
     take_devices(recorder);  // after the items, whose devices were known before them
@@ -205,22 +203,13 @@ milliseconds Capture::drain(Recorder& recorder) {
     poll_queues(recorder);
     more = was_full && pending_ < most_pending_;
   }
-  for (const auto& clock : clocks_) {
-    if (clock->can_choose()) clock->calibrate(recorder);
-  }
-  return pending_ > 0 ? kBusyPause : kIdlePause;
 }
 
 void Capture::turn_window(Recorder& recorder) {
-  const auto now = steady_clock::now();
-  if (now < turns_ || known() != this) return;  // not yet, or not yet known
-  if (!open_) {
-    open_ = true;
-    turns_ = now + seconds(config_.duration_s);
-    current_.store(this, std::memory_order_release);
-  } else if (config_.duration_s > 0) {
-    recorder.end(format::kEndWindow);
-  }
+  const Window::State state = window_.turn(steady_clock::now());
+  if (state == Window::State::kBefore || known() != this) return;  // not yet, or not yet known
+  if (state == Window::State::kOver) return recorder.end(format::kEndWindow);
+  current_.store(this, std::memory_order_release);
 }
 
 void Capture::poll_queues(Recorder& recorder) {
@@ -257,6 +246,7 @@ void Capture::take_items(Recorder& recorder) {
 }
 
 void Capture::add_host_records(Recorder& recorder, const Item& item) {
+  if (watching()) return;
   if (item.what == Item::What::kSync || (item.event != nullptr && item.blocking)) {
     format::SyncRecord sync{};
     sync.start = item.start;
@@ -291,7 +281,7 @@ bool Capture::add_if_done(Recorder& recorder, const Item& item) {
   if (status > kComplete) return false;
   if (status == kComplete) {
     add_device_records(recorder, item);
-  } else {
+  } else if (!watching()) {
     recorder.invalid_time(block_of(item));  // the command failed: it has no times
   }
   next<kReleaseEvent>()(item.event);
@@ -316,9 +306,11 @@ void Capture::add_device_records(Recorder& recorder, const Item& item) {
     kernel.correlation = item.correlation;
     std::ranges::copy(item.grid, kernel.grid);
     std::ranges::copy(item.block, kernel.block);
-    recorder.add(format::kKernel, kernel);
+    window_.add(kernel);
+    if (!watching()) recorder.add(format::kKernel, kernel);
     return;
   }
+  if (watching()) return;
   format::MemoryRecord memory{};
   memory.start = start;
   memory.end = end;
@@ -353,11 +345,12 @@ void Capture::calibrate(Recorder& recorder) {
 
 void Capture::finish(Recorder& recorder, format::EndReason) {
   current_.store(nullptr, std::memory_order_release);
-  drain(recorder);
+  collect(recorder);
   std::size_t unfinished = 0;
   for (Queue* queue : busy_) {
     for (const Item& item : queue->pending) unfinished += add_if_done(recorder, item) ? 0 : 1;
   }
+  window_.tell(recorder);
   if (unfinished > 0) recorder.meta("unfinished_commands", std::to_string(unfinished));
 }
 

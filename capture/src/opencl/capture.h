@@ -14,6 +14,7 @@
 #include "core/bounded_queue.h"
 #include "core/config.h"
 #include "core/recorder.h"
+#include "core/window.h"
 #include "opencl/cl_abi.h"
 #include "opencl/device_clock.h"
 #include "opencl/item.h"
@@ -24,7 +25,8 @@ namespace ai_prof::opencl {
 
 class Capture final : public Source {
  public:
-  // The capture that records now; null before its window, after its end, and when there is none.
+  // The capture that records or watches now; null before its delay is over, after its end, and when there is
+  // none.
   static Capture* current() noexcept { return current_.load(std::memory_order_acquire); }
 
   // The process's capture, recording or not: for what comes and goes, and what queues were made with.
@@ -60,6 +62,8 @@ class Capture final : public Source {
 
   std::uint32_t device_id(cl_device_id device);
   void turn_window(Recorder& recorder);
+  [[nodiscard]] bool watching() const { return window_.state() == Window::State::kWatching; }
+  void collect(Recorder& recorder);
   void take_items(Recorder& recorder);
   void take_devices(Recorder& recorder);
   void add_host_records(Recorder& recorder, const Item& item);
@@ -93,8 +97,7 @@ class Capture final : public Source {
   std::array<std::uint32_t, kCallCount> call_names_{};
   std::vector<Queue*> busy_;
   std::size_t pending_ = 0;
-  bool open_ = false;                            // the window that DELAY and DURATION draw
-  std::chrono::steady_clock::time_point turns_;  // when it opens, and then when it closes
+  Window window_;
 };
 
 }  // namespace ai_prof::opencl

@@ -310,6 +310,50 @@ void the_window_bounds_the_capture(const Parts& parts) {
   CHECK(kernels.size() == 1 && outcome.only().name(kernels.at(0).name) == "inside");
 }
 
+// A setup of other kernels, then iterations of three: the file begins after the setup and holds what was
+// asked for, and the program goes on unrecorded.
+void iterations_that_have_settled_are_recorded(const Parts& parts) {
+  Program program;
+  program.environment["AI_PROF_STEADY"] = "1";
+  program.environment["AI_PROF_ITERATIONS"] = "20";
+  program.environment["AI_PROF_LEVEL"] = "api";
+  program.body = [](const Mock& mock) {
+    std::uint32_t correlation = 0;
+    const auto launch = [&](const char* name) {
+      const std::uint64_t now = mock.now();
+      mock.emit(call(CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000, now,
+                     ++correlation));
+      mock.emit(kernel(name, now, now + 1, correlation));
+    };
+    mock.emit(context(kContextId));
+    for (int i = 0; i < 50; ++i) launch("setup");
+    for (int i = 0; i < 400; ++i) {
+      for (const char* name : {"forward", "backward", "step"}) launch(name);
+      if (!mock.control->subscribed) break;
+      sleep_ms(10);
+    }
+    CHECK(!mock.control->subscribed);
+  };
+  const Outcome outcome = run(parts, program);
+  CHECK(ended(outcome, format::kEndWindow));
+  CHECK(outcome.errors.empty());
+  const CaptureFile& file = outcome.only();
+  const auto kernels = file.records<format::KernelRecord>(format::kKernel);
+  CHECK(kernels.size() >= 3 * 20 && kernels.size() <= 3 * 100);
+  for (const auto& one : kernels) CHECK(file.name(one.name) != "setup" && one.correlation > 3 * 100);
+  CHECK(file.records<format::CallRecord>(format::kCall).size() <= kernels.size() + 3);
+}
+
+void iterations_that_never_settle_are_an_error(const Parts& parts) {
+  Program program;
+  program.environment["AI_PROF_STEADY"] = "1";
+  program.body = [](const Mock& mock) { mock.emit(kernel("k", mock.now(), 1)); };
+  const Outcome outcome = run(parts, program);
+  CHECK(outcome.errors.find("no iterations settled") != std::string::npos);
+  CHECK(outcome.only().says("no iterations settled"));
+  CHECK(outcome.only().records<format::KernelRecord>(format::kKernel).empty());
+}
+
 void a_forked_child_leaves_the_file_alone(const Parts& parts) {
   Program program;
   program.body = [](const Mock& mock) {
@@ -398,6 +442,8 @@ constexpr Case kCases[] = {
     CASE(reused_name_pointers_are_seen),
     CASE(graphs_as_one_record),
     CASE(the_window_bounds_the_capture),
+    CASE(iterations_that_have_settled_are_recorded),
+    CASE(iterations_that_never_settle_are_an_error),
     CASE(a_forked_child_leaves_the_file_alone),
     CASE(a_stuck_driver_does_not_hold_the_program),
     CASE(nothing_is_flushed_before_cuda_is_up),

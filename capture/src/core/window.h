@@ -1,0 +1,48 @@
+// When a capture records: after AI_PROF_DELAY, with AI_PROF_STEADY once iterations have settled, and then
+// until AI_PROF_DURATION or AI_PROF_ITERATIONS is reached.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "ai_prof/format.h"
+#include "core/config.h"
+#include "core/iterations.h"
+#include "core/recorder.h"
+
+namespace ai_prof {
+
+// On the recorder's thread.
+class Window {
+ public:
+  using Clock = std::chrono::steady_clock;
+  enum class State { kBefore, kWatching, kOpen, kOver };  // watching: the driver records, the file does not
+
+  Window(const Config& config, Clock::time_point now);
+
+  // Moves on where it is time to. To be called a few times a second.
+  State turn(Clock::time_point now);
+  [[nodiscard]] State state() const { return state_; }
+
+  // Every kernel from the delay's end on.
+  void add(const format::KernelRecord& kernel) {
+    if (counts_) iterations_.add(kernel);
+  }
+
+  // What the user must be told at the end; empty when the window did what was asked for.
+  [[nodiscard]] std::string problem() const;
+  void tell(Recorder& recorder) const;
+
+ private:
+  const Config& config_;
+  const bool counts_;
+  State state_ = State::kBefore;
+  Clock::time_point opens_;
+  Clock::time_point closes_;
+  Clock::time_point searches_;
+  Iterations iterations_;
+  std::uint64_t passed_before_ = 0;
+};
+
+}  // namespace ai_prof

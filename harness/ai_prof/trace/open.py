@@ -5,19 +5,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ai_prof.errors import TraceError, UsageError
-from ai_prof.trace.readers import native
+from ai_prof.trace.readers import kineto, native, nsys
 from ai_prof.trace.readers.native_file import is_native, read_header
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from ai_prof.trace.model import Trace
 
-ACCEPTED = "a capture directory or a .aiprof file"
+ACCEPTED = (
+    "a capture directory or .aiprof file, a torch.profiler trace (.json or .json.gz; a folder of them is "
+    "one job), or a Nsight Systems SQLite export"
+)
+_BEGINS: tuple[tuple[tuple[bytes, ...], Callable[[Sequence[Path]], Trace]], ...] = (
+    ((b"\x1f\x8b", b"{", b"["), kineto.read),
+    ((b"SQLite format 3\0",), nsys.read),
+)
+_SUFFIXES: tuple[tuple[str, Callable[[Sequence[Path]], Trace]], ...] = (
+    (".json", kineto.read),
+    (".json.gz", kineto.read),
+    (".sqlite", nsys.read),
+)
 
 
 def open_trace(path: Path) -> Trace:
-    """The Trace in a capture directory or a file.
+    """The Trace in a capture directory or a file; files are known by their content, not their names.
 
     Raises:
         TraceError: nothing there that can be read.
@@ -26,21 +39,52 @@ def open_trace(path: Path) -> Trace:
     """
     try:
         if path.is_dir():
-            return native.read(_one_capture(path))
+            return _open_folder(path)
         if not path.exists():
             raise UsageError(f"{path} does not exist: --input takes {ACCEPTED}")
-        if not is_native(path):
-            raise TraceError(f"{path} is no capture: --input takes {ACCEPTED}")
-        return native.read([path])
+        return _reader(path)([path])
     except OSError as error:
         raise TraceError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
-def _one_capture(folder: Path) -> list[Path]:
+def _reader(path: Path) -> Callable[[Sequence[Path]], Trace]:
+    """The reader of a file."""
+    if is_native(path):
+        return native.read
+    with path.open("rb") as file:
+        begin = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
+    for begins, read in _BEGINS:
+        if begin.startswith(begins):
+            return read
+    if path.suffix in {".nsys-rep", ".qdrep"}:
+        raise TraceError(
+            f"{path} is a report of Nsight Systems: export it first with "
+            f"`nsys export --type sqlite {path.name}`"
+        )
+    raise TraceError(f"{path} is no capture: --input takes {ACCEPTED}")
+
+
+def _open_folder(folder: Path) -> Trace:
+    """The capture or the job in a folder; a capture's own files stand before others."""
+    captures = sorted(folder.glob("*.aiprof"))
+    if captures:
+        return native.read(_one_capture(folder, captures))
+    found: dict[Callable[[Sequence[Path]], Trace], list[Path]] = {}
+    for suffix, read in _SUFFIXES:
+        files = sorted(folder.glob(f"*{suffix}"))
+        if files:
+            found.setdefault(read, []).extend(files)
+    if not found:
+        raise TraceError(f"{folder} holds no .aiprof file and no other trace: --input takes {ACCEPTED}")
+    if len(found) > 1:
+        names = ", ".join(file.name for files in found.values() for file in files)
+        raise UsageError(f"{folder} holds traces of different formats, choose one: {names}")
+    ((read, files),) = found.items()
+    return read(files)
+
+
+def _one_capture(folder: Path, files: list[Path]) -> list[Path]:
     """The capture files of a folder, which must be of one capture."""
-    files = sorted(folder.glob("*.aiprof"))
-    if not files:
-        raise TraceError(f"{folder} holds no .aiprof file: --input takes {ACCEPTED}")
     captures: dict[str, list[str]] = {}
     for file in files:
         header = read_header(file)

@@ -1,0 +1,66 @@
+"""Decimal microseconds to int64 nanoseconds, digit by digit: a float holds no time since 1970 to the ns."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from msgspec import Raw
+
+    from ai_prof.trace.model import I64
+
+INVALID = np.iinfo(np.int64).min
+_LIMIT_US = np.iinfo(np.int64).max // 1000
+_MOST_DIGITS = 18  # that any int64 can hold
+_DOT, _COMMA, _MINUS, _ZERO = b".,-0"
+
+
+def nanoseconds(texts: Sequence[bytes | Raw]) -> I64:
+    """The times of some JSON numbers in us; (n,). Digits below one ns are cut off.
+
+    INVALID stands for what is no number, or one that int64 can't hold.
+    """
+    joined = b",".join(texts)
+    if joined.translate(None, b"0123456789.,-"):
+        joined = b",".join([_plain(bytes(text)) for text in texts])
+    return _parse(joined + b",") if joined else np.zeros(0, np.int64)
+
+
+def _plain(text: bytes) -> bytes:
+    """A number with an exponent, or in a string, as digits; what is none as too many digits."""
+    try:
+        number = Decimal(text.strip(b'" ').decode("ascii", "replace"))
+        if abs(number) < _LIMIT_US:
+            return f"{number:f}".encode()
+    except InvalidOperation:
+        pass
+    return b"9" * (_MOST_DIGITS + 1)
+
+
+def _parse(joined: bytes) -> I64:
+    """Numbers of digits, each ended by a comma."""
+    text = np.frombuffer(joined, np.uint8)
+    end = np.flatnonzero(text == _COMMA)
+    start = np.concatenate(([0], end[:-1] + 1))
+    negative = text[start] == _MINUS
+    whole_end = end.copy()
+    dots = np.flatnonzero(text == _DOT)
+    whole_end[np.searchsorted(end, dots)] = dots
+    digits = whole_end - start - negative
+    whole = np.zeros(len(end), np.int64)
+    for place in range(min(int(digits.max()), _MOST_DIGITS)):
+        at = whole_end - 1 - place
+        whole += np.where(place < digits, text[np.maximum(at, 0)].astype(np.int64) - _ZERO, 0) * 10**place
+    fraction = np.zeros(len(end), np.int64)
+    for place in range(3):
+        at = whole_end + 1 + place
+        digit = text[np.minimum(at, len(text) - 1)].astype(np.int64) - _ZERO
+        fraction += np.where(at < end, digit, 0) * 10 ** (2 - place)
+    bad = (digits < 1) | (digits > _MOST_DIGITS) | (whole >= _LIMIT_US)
+    ns = np.where(bad, 0, whole) * 1000 + fraction
+    return np.where(bad, INVALID, np.where(negative, -ns, ns))

@@ -1,0 +1,270 @@
+"""Reads Chrome traces of Kineto (`torch.profiler`), JSON or gzip, of one rank each, into a Trace."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ai_prof.errors import UsageError
+from ai_prof.trace.model import (
+    CallKind,
+    Calls,
+    Device,
+    Kernels,
+    Loss,
+    Memory,
+    Process,
+    Ranges,
+    Samples,
+    Source,
+    Syncs,
+    Trace,
+)
+from ai_prof.trace.readers.call_kinds import sync_kind
+from ai_prof.trace.readers.kineto_columns import Columns
+from ai_prof.trace.readers.kineto_stream import EventStream
+from ai_prof.trace.tables import make_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ai_prof.trace.model import I64
+
+_RANK_IN_NAME = re.compile(r"rank[-_]?([0-9]+)", re.IGNORECASE)
+_SINCE_1970_NS = 10**18  # times beyond 2001 can only count from 1970
+_KERNEL_GRAPH = 1  # stands for a graph whose id was not recorded
+
+
+def read(paths: Sequence[Path]) -> Trace:
+    """The Trace of one job: a file for each of its ranks, whose GPUs are taken for different ones.
+
+    What is damaged or cut is left out; `Source.complete` is then False and a warning says so. The times of
+    several ranks are put on the first one's clock by the epoch that each file states.
+
+    Raises:
+        TraceError: a file is no Chrome trace.
+        UsageError: two files are of the same rank.
+
+    """
+    job = _Job()
+    for path in sorted(paths):
+        job.add(path)
+    return job.trace()
+
+
+@dataclass(frozen=True, slots=True)
+class _Rank:
+    """What a file says of itself. `epoch_ns` added to its times gives CLOCK_REALTIME; None if unknown."""
+
+    path: Path
+    rank: int | None
+    epoch_ns: int | None
+
+
+class _Job:
+    """Adds file after file; ids of a file become positions in the tables of the whole."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, int] = {}
+        self.devices: list[Device] = []
+        self.processes: list[Process] = []
+        self.ranks: list[_Rank] = []
+        self.losses: dict[str, Loss] = {}
+        self.warnings: list[str] = []
+        self.complete = True
+        self.correlations = 0
+        self.parts: dict[type, list[dict[str, Any]]] = {
+            table: [] for table in (Kernels, Memory, Syncs, Calls, Ranges)
+        }
+
+    def add(self, path: Path) -> None:
+        stream, columns = EventStream(path), Columns(self.names)
+        for batch in stream:
+            columns.add(batch)
+        self._count(path, stream, columns)
+        rank = self._rank(path, stream.metadata, columns)
+        self.processes.append(
+            Process(
+                pid=columns.pids.most_common(1)[0][0] if columns.pids else 0,
+                host="",
+                rank=rank.rank,
+                header=_header(stream.metadata),
+            )
+        )
+        _mark_graphs(columns)
+        _add_call_syncs(columns, list(self.names))
+        self._adopt(columns, stream.metadata, self._shift(rank))
+
+    def trace(self) -> Trace:
+        source = Source(
+            "kineto",
+            tuple(str(rank.path) for rank in self.ranks),
+            self.complete,
+            self.losses,
+            tuple(self.warnings),
+        )
+        return Trace(
+            source=source,
+            names=tuple(self.names),
+            devices=tuple(self.devices),
+            processes=tuple(self.processes),
+            kernels=make_table(Kernels, self.parts[Kernels]),
+            memory=make_table(Memory, self.parts[Memory]),
+            syncs=make_table(Syncs, self.parts[Syncs]),
+            calls=make_table(Calls, self.parts[Calls]),
+            ranges=make_table(Ranges, self.parts[Ranges]),
+            samples=make_table(Samples, []),
+            realtime_offset_ns=self.ranks[0].epoch_ns if self.ranks else None,
+        )
+
+    def _count(self, path: Path, stream: EventStream, columns: Columns) -> None:
+        self.complete &= stream.complete
+        self.warnings += stream.warnings
+        invalid = sum(columns.invalid.values())
+        if invalid:
+            self.warnings.append(
+                f"{path.name}: {invalid} records have times that cannot be and were left out"
+            )
+        if columns.mended_names:
+            self.warnings.append(f"{path.name}: {columns.mended_names} names are not UTF-8 and were mended")
+        if unknown := columns.unknown_categories:
+            self.warnings.append(
+                f"{path.name}: events of unknown categories were not read: {', '.join(unknown)}"
+            )
+        if not columns.parts[Kernels] and not columns.parts[Memory]:
+            self.warnings.append(
+                f"{path.name}: none of its {columns.events} events is device work: "
+                "profile with ProfilerActivity.CUDA to see the GPU"
+            )
+        for kind in sorted(columns.captured.keys() | columns.invalid.keys()):
+            past = self.losses.get(kind, Loss())
+            self.losses[kind] = Loss(
+                captured=past.captured + columns.captured[kind],
+                invalid_time=past.invalid_time + columns.invalid[kind],
+            )
+
+    def _rank(self, path: Path, metadata: dict[str, Any], columns: Columns) -> _Rank:
+        """Who the file is of; refuses a second file of the same rank."""
+        info = metadata.get("distributedInfo")
+        stated = info.get("rank") if isinstance(info, dict) else None
+        named = _RANK_IN_NAME.search(path.name)
+        number = stated if isinstance(stated, int) else int(named[1]) if named else None
+        for other in self.ranks:
+            if other.rank == number:
+                who = "of no stated rank" if number is None else f"of rank {number}"
+                raise UsageError(
+                    f"{other.path} and {path.name} are both {who}: "
+                    "give one file, or a folder with one trace of each rank"
+                )
+        rank = _Rank(path, number, _epoch(metadata, columns))
+        self.ranks.append(rank)
+        return rank
+
+    def _shift(self, rank: _Rank) -> int:
+        """Ns to add to a file's times to have them on the first file's clock."""
+        first = self.ranks[0].epoch_ns
+        if first is None or rank.epoch_ns is None:
+            if rank is not self.ranks[0]:
+                self.warnings.append(
+                    f"{rank.path.name}: it states no epoch: its clock may differ from others"
+                )
+            return 0
+        return rank.epoch_ns - first
+
+    def _adopt(self, columns: Columns, metadata: dict[str, Any], shift: int) -> None:
+        """Take a file's rows, with ids and times mapped."""
+        process = len(self.processes) - 1
+        base, numbers = self.correlations, {-1: -1}
+        for table, parts in columns.parts.items():
+            for part in parts:
+                part["process"] = process
+                part["start"], part["end"] = part["start"] + shift, part["end"] + shift
+                if "correlation" in part:
+                    found = part["correlation"]
+                    self.correlations = max(self.correlations, base + int(found.max(initial=0)))
+                    part["correlation"] = np.where(found > 0, found + base, 0)
+                if "device" in part:
+                    part["device"] = self._device_numbers(part["device"], numbers, metadata)
+            self.parts[table] += parts
+
+    def _device_numbers(self, ordinals: I64, numbers: dict[int, int], metadata: dict[str, Any]) -> I64:
+        """A file's device ordinals as positions in the trace's devices."""
+        distinct, inverse = np.unique(ordinals, return_inverse=True)
+        for ordinal in distinct.tolist():
+            if ordinal not in numbers:
+                numbers[ordinal] = len(self.devices)
+                self.devices.append(_device(ordinal, metadata))
+        found: I64 = np.array([numbers[ordinal] for ordinal in distinct.tolist()], np.int64)
+        return found[inverse.reshape(-1)] if len(found) else found
+
+
+def _device(ordinal: int, metadata: dict[str, Any]) -> Device:
+    """What the file says of a device. Its list may leave out the one that was used."""
+    listed = metadata.get("deviceProperties")
+    known = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    own = next((entry for entry in known if entry.get("id") == ordinal), None)
+    alike = {str(entry.get("name") or "") for entry in known}
+    name = str((own or {}).get("name") or "") or (alike.pop() if len(alike) == 1 else "")
+    properties = own or {}
+    memory, units = properties.get("totalGlobalMem"), properties.get("numSms")
+    return Device(
+        ordinal,
+        name or f"device {ordinal}",
+        memory_bytes=memory if isinstance(memory, int) else 0,
+        kind="hip" if "hip_runtime_version" in metadata or "roctracer_version" in metadata else "cuda",
+        units=units if isinstance(units, int) else 0,
+    )
+
+
+def _header(metadata: dict[str, Any]) -> dict[str, Any]:
+    """What the file says of the run in single values."""
+    return {key: value for key, value in metadata.items() if isinstance(value, (str, int, float))}
+
+
+def _epoch(metadata: dict[str, Any], columns: Columns) -> int | None:
+    """Times count from `baseTimeNanoseconds` since PyTorch 2.4, and before from 1970."""
+    base = metadata.get("baseTimeNanoseconds")
+    if isinstance(base, int) and base > 0:
+        return base
+    starts = [
+        int(part["start"][0]) for parts in columns.parts.values() for part in parts if len(part["start"])
+    ]
+    return 0 if starts and max(starts) > _SINCE_1970_NS else None
+
+
+def _mark_graphs(columns: Columns) -> None:
+    """Work that a graph launch asked for belongs to a graph, also where no graph id was recorded."""
+    calls = columns.parts[Calls]
+    launches = [part["correlation"][part["kind"] == CallKind.GRAPH_LAUNCH] for part in calls]
+    launched = np.unique(np.concatenate([np.zeros(0, np.int64), *launches]))
+    launched = launched[launched > 0]
+    for part in (*columns.parts[Kernels], *columns.parts[Memory]):
+        of_graph = np.isin(part["correlation"], launched)
+        part["graph"] = np.where(of_graph & (part["graph"] <= 0), _KERNEL_GRAPH, np.maximum(part["graph"], 0))
+
+
+def _add_call_syncs(columns: Columns, names: list[str]) -> None:
+    """A synchronizing call is a synchronize, also where the trace has no record of its own for it."""
+    recorded = np.concatenate([np.zeros(0, np.int64), *(p["correlation"] for p in columns.parts[Syncs])])
+    for part in columns.parts[Calls]:
+        rows = (part["kind"] == CallKind.SYNC) & ~(
+            np.isin(part["correlation"], recorded) & (part["correlation"] > 0)
+        )
+        if not rows.any():
+            continue
+        kinds = [int(sync_kind(names[name])) for name in part["name"][rows].tolist()]
+        columns.parts[Syncs].append(
+            {
+                "start": part["start"][rows],
+                "end": part["end"][rows],
+                "device": np.full(len(kinds), -1, np.int64),
+                "stream": -1,
+                "thread": part["thread"][rows],
+                "kind": np.array(kinds, np.int32),
+                "correlation": part["correlation"][rows],
+            }
+        )

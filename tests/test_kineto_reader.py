@@ -1,0 +1,516 @@
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ai_prof.errors import TraceError, UsageError
+from ai_prof.timeline.summary import summarise
+from ai_prof.trace.model import CallKind, CopyKind, SyncKind
+from ai_prof.trace.open import open_trace
+from ai_prof.trace.readers import kineto_stream
+from ai_prof.trace.readers.call_kinds import call_kind
+from ai_prof.trace.readers.decimal_ns import INVALID, nanoseconds
+
+LAUNCHES = 40
+
+
+def event(cat, name, ts, dur, pid=7, tid=7, **args):  # noqa: PLR0917 - the fields in their order
+    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
+
+
+def kernel(ts, dur, name="k", stream=7, correlation=0, *, device=0, **args):
+    args = {"device": device, "context": 1, "stream": stream, "correlation": correlation, **args}
+    return event("kernel", name, ts, dur, device, stream, **args)
+
+
+def launch(ts, dur, correlation, name="cudaLaunchKernel"):
+    return event("cuda_runtime", name, ts, dur, cbid=211, correlation=correlation)
+
+
+def training(launches=LAUNCHES):
+    """Launches 100 us apart, each of a kernel of 60 us that starts 20 us later, and what stands between."""
+    events = []
+    for i in range(launches):
+        at = 1000 + 100 * i
+        events += [
+            event("cpu_op", 'aten::"add"', at, 30.5, **{"Ev Idx": i, "Input Dims": [[2, 3], []]}),
+            launch(at, 5, i + 1),
+            {"ph": "s", "id": i + 1, "pid": 7, "tid": 7, "ts": at, "cat": "ac2g", "name": "ac2g"},
+            kernel(at + 20, 60, f"void gemm<{i % 3}, {{lambda()#1}}>()", correlation=i + 1),
+            {
+                "ph": "f",
+                "id": i + 1,
+                "pid": 0,
+                "tid": 7,
+                "ts": at + 20,
+                "cat": "ac2g",
+                "name": "ac2g",
+                "bp": "e",
+            },
+        ]
+    return events
+
+
+def document(events, **fields):
+    properties = [{"id": 0, "name": "NVIDIA H200", "totalGlobalMem": 150109880320, "numSms": 132}]
+    return {"schemaVersion": 1, "deviceProperties": properties, "traceEvents": events, **fields}
+
+
+def write(path, content):
+    text = content if isinstance(content, bytes) else json.dumps(content).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+    return path
+
+
+@pytest.fixture
+def read(tmp_path):
+    return lambda content, name="trace.json": open_trace(write(tmp_path / name, content))
+
+
+def columns(trace):
+    """All that a trace holds, whatever the order of its names."""
+    found = {}
+    for table in (trace.kernels, trace.memory, trace.syncs, trace.calls, trace.ranges):
+        for name in table.__dataclass_fields__:
+            values = getattr(table, name).tolist()
+            found[type(table), name] = [trace.names[i] for i in values] if name == "name" else values
+    return found
+
+
+# Times
+
+
+@given(st.lists(st.decimals(-(10**15), 10**15, places=3), min_size=1))
+def test_times_are_exact_to_the_nanosecond(numbers):
+    found = nanoseconds([str(number).encode() for number in numbers])
+    assert found.tolist() == [int(number * 1000) for number in numbers]
+
+
+@given(st.lists(st.integers(-(10**15), 10**15) | st.floats(-1e12, 1e12), min_size=1))
+def test_any_json_number_is_a_time(numbers):
+    found = nanoseconds([json.dumps(number).encode() for number in numbers])
+    assert found.tolist() == [int(Decimal(json.dumps(number)) * 1000) for number in numbers]
+
+
+@pytest.mark.parametrize(
+    "text", ["1e300", "-1e300", "9" * 40, "null", '"soon"', '"1,5"', "true", "9223372036854776"]
+)
+def test_what_is_no_time_is_invalid_and_harms_no_other(text):
+    found = nanoseconds([b"1.5", text.encode(), b'"2.25"'])
+    assert (found[0], found[-1]) == (1500, 2250)
+    assert INVALID in found.tolist()
+
+
+def test_end_is_start_plus_duration_where_a_float_would_lose_it(read):
+    text = (
+        json.dumps(document([kernel(11, 22)]))
+        .replace(" 11,", " 1712195495519689.047,")
+        .replace(" 22,", " 63.813,")
+    )
+    trace = read(text.encode())
+    assert trace.kernels.start.tolist() == [1712195495519689047]
+    assert trace.kernels.end.tolist() == [1712195495519752860]
+    assert trace.realtime_offset_ns == 0
+
+
+# What events mean
+
+
+def test_columns_of_a_kernel_and_its_launch(read):
+    args = {"grid": [4, 2, 1], "block": [128, 1, 1], "registers per thread": 16, "shared memory": 512}
+    trace = read(
+        document([launch(5, 2.5, 77), kernel(10, 3, "gemm", 20, 77, **args)], distributedInfo={"rank": 3})
+    )
+    k, c = trace.kernels, trace.calls
+    assert (k.start[0], k.end[0], k.stream[0], k.context[0]) == (10_000, 13_000, 20, 1)
+    assert (trace.names[k.name[0]], k.grid.tolist(), k.block.tolist()) == ("gemm", [[4, 2, 1]], [[128, 1, 1]])
+    assert (k.registers[0], k.shared_bytes[0], k.graph[0]) == (16, 512, 0)
+    assert (c.start[0], c.end[0], c.thread[0], c.kind[0]) == (5000, 7500, 7, CallKind.LAUNCH)
+    assert c.correlation[0] == k.correlation[0] > 0
+    (device,) = trace.devices
+    assert (device.ordinal, device.name, device.memory_bytes, device.units) == (
+        0,
+        "NVIDIA H200",
+        150109880320,
+        132,
+    )
+    assert (trace.processes[0].pid, trace.processes[0].rank) == (7, 3)
+    assert trace.source.complete
+    assert not trace.source.warnings
+
+
+@pytest.mark.parametrize(
+    ("kernel_cat", "copy_cat", "set_cat", "call_cat"),
+    [
+        ("kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime"),
+        ("Kernel", "Memcpy", "Memset", "Runtime"),
+        ("kernel", "gpu_memcpy", "gpu_memset", "hip_runtime"),
+    ],
+)
+def test_categories_old_and_new(read, kernel_cat, copy_cat, set_cat, call_cat):
+    trace = read(
+        document(
+            [
+                event(call_cat, "hipLaunchKernel", 1, 1, correlation=1),
+                event(kernel_cat, "k", 10, 5, 0, 7, device=0, stream=7, correlation=1),
+                event(copy_cat, "Memcpy HtoD (Pinned -> Device)", 20, 5, 0, 7, device=0, stream=7, bytes=64),
+                event(set_cat, "Memset (Device)", 30, 5, 0, 7, device=0, stream=7, bytes=32),
+            ]
+        )
+    )
+    assert len(trace.kernels.start) == len(trace.calls.start) == 1
+    assert trace.memory.kind.tolist() == [CopyKind.HOST_TO_DEVICE, CopyKind.SET]
+    assert trace.memory.bytes.tolist() == [64, 32]
+
+
+def test_a_rocm_copy_says_its_direction_in_its_args_or_name(read):
+    trace = read(
+        document(
+            [
+                event("gpu_memcpy", "Memcpy", 1, 1, 2, 0, device=2, stream=0, kind="DtoH"),
+                event("gpu_memcpy", "CopyHostToDevice", 2, 1, 2, 0, device=2, stream=0),
+            ],
+            roctracer_version=4.1,
+        )
+    )
+    assert trace.memory.kind.tolist() == [CopyKind.DEVICE_TO_HOST, CopyKind.HOST_TO_DEVICE]
+    assert [(d.ordinal, d.kind) for d in trace.devices] == [(2, "hip")]
+
+
+def test_device_and_stream_stand_in_pid_and_tid_where_args_lack_them(read):
+    trace = read(document([event("kernel", "k", 1, 1, 3, 14, correlation=5)]))
+    assert trace.devices[0].ordinal == 3
+    assert trace.kernels.stream.tolist() == [14]
+
+
+def test_syncs_are_records_or_calls_but_counted_once(read):
+    trace = read(
+        document(
+            [
+                launch(1, 5, 8, "cudaStreamSynchronize"),
+                event("cuda_sync", "Stream Sync", 2, 3, 0, 7, correlation=8, device=0, stream=7),
+                event(
+                    "cuda_sync", "x", 3, 1, 0, 7, correlation=9, device=0, cuda_sync_kind="Stream Wait Event"
+                ),
+                launch(10, 5, 10, "hipDeviceSynchronize"),
+                kernel(4, 1),
+            ]
+        )
+    )
+    kinds = [SyncKind.STREAM_SYNCHRONIZE, SyncKind.STREAM_WAIT_EVENT, SyncKind.CONTEXT_SYNCHRONIZE]
+    assert trace.syncs.kind.tolist() == kinds
+    assert trace.syncs.thread.tolist() == [-1, -1, 7]
+
+
+def test_kernels_of_a_graph_launch_belong_to_a_graph(read):
+    events = [launch(1, 5, 8, "cudaGraphLaunch"), launch(7, 1, 9)]
+    events += [kernel(10, 1, correlation=8), kernel(12, 1, correlation=8), kernel(14, 1, correlation=9)]
+    events += [kernel(16, 1, correlation=8, **{"graph id": 21, "graph node id": 5})]
+    assert (read(document(events)).kernels.graph > 0).tolist() == [True, True, False, True]
+
+
+def test_annotations_are_ranges_and_an_old_operator_only_as_a_step(read):
+    events = [
+        event("user_annotation", "ProfilerStep#4", 1, 10),
+        event("user_annotation", "## forward ##", 2, 3, tid="PyTorch Profiler"),
+        event("Operator", "ProfilerStep#5", 11, 10),
+        event("Operator", "aten::add", 12, 1),
+        event("gpu_user_annotation", "ProfilerStep#4", 2, 9, 0),
+    ]
+    trace = read(document(events))
+    named = [trace.names[i] for i in trace.ranges.name]
+    assert named == ["ProfilerStep#4", "## forward ##", "ProfilerStep#5"]
+    assert trace.ranges.thread.tolist() == [7, -1, 7]
+
+
+def test_events_of_unknown_categories_are_told(read):
+    trace = read(document([kernel(1, 1), event("npu_kernel", "k", 1, 1), event("cpu_op", "aten::add", 1, 1)]))
+    (warning,) = trace.source.warnings
+    assert warning.endswith("npu_kernel")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("cudaLaunchKernelExC", CallKind.LAUNCH),
+        ("cuLaunchKernel", CallKind.LAUNCH),
+        ("hipExtModuleLaunchKernel", CallKind.LAUNCH),
+        ("cudaLaunchHostFunc", CallKind.OTHER),
+        ("hipGraphLaunch", CallKind.GRAPH_LAUNCH),
+        ("cudaGraphInstantiateWithFlags", CallKind.GRAPH_INSTANTIATE),
+        ("hipMemcpyWithStream", CallKind.COPY),
+        ("cuMemcpyDtoHAsync_v2", CallKind.COPY),
+        ("cudaEventSynchronize", CallKind.SYNC),
+        ("cudaMalloc", CallKind.ALLOC),
+        ("cudaMallocHost", CallKind.HOST_ALLOC),
+        ("hipHostMalloc", CallKind.HOST_ALLOC),
+        ("cuMemHostRegister", CallKind.HOST_ALLOC),
+        ("cudaFreeAsync", CallKind.FREE),
+        ("cuMemUnmap", CallKind.MAP),
+        ("cuLibraryLoadData", CallKind.MODULE_LOAD),
+        ("cudaStreamIsCapturing", CallKind.OTHER),
+        ("cudaMemsetAsync", CallKind.OTHER),
+    ],
+)
+def test_kind_of_a_call(name, kind):
+    assert call_kind(name) == kind
+
+
+# Reading in pieces
+
+
+@pytest.mark.parametrize("chunk", [97, 1000, 4096])
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
+def test_pieces_of_any_size_give_the_same_trace(tmp_path, monkeypatch, chunk, indent, name):
+    # A false boundary in nested args, strings that look like one, and a tail that does.
+    events = training()
+    events[3]["args"]["layers"] = [{"name": "a"}, {"name": "b"}]
+    events[8]["name"] = '}, {"ph": "X"'
+    events.append(event("cpu_op", "]}", 1, 1, note="}],"))
+    tail = {"traceName": "x", "baseTimeNanoseconds": 5, "list": [{"name": 1}, {"name": 2}]}
+    path = write(tmp_path / name, json.dumps(document(events, **tail), indent=indent).encode())
+    whole = open_trace(path)
+    monkeypatch.setattr(kineto_stream, "_CHUNK", chunk)
+    pieces = open_trace(path)
+    assert columns(pieces) == columns(whole)
+    assert len(pieces.kernels.start) == LAUNCHES
+    assert pieces.source.complete
+    assert pieces.realtime_offset_ns == 5
+
+
+@pytest.mark.parametrize(
+    "text", [b"[%s]", b"\xef\xbb\xbf [%s]", b'{"traceEvents" : [%s ]}', b'{"traceEvents":[%s],"a":[]}\n\n']
+)
+def test_a_list_of_events_alone_is_a_trace(read, text):
+    trace = read(text % json.dumps(training())[1:-1].encode())
+    assert len(trace.kernels.start) == LAUNCHES
+    assert trace.source.complete
+
+
+def test_gzip_of_several_members(tmp_path):
+    text = json.dumps(document(training())).encode()
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(gzip.compress(text[:500]) + gzip.compress(text[500:]) + b"\0" * 512)
+    trace = open_trace(path)
+    assert len(trace.kernels.start) == LAUNCHES
+    assert trace.source.complete
+
+
+# Several ranks
+
+
+def rank_file(folder, rank, epoch, name=None, device=0):
+    fields = {"distributedInfo": {"rank": rank}} if rank is not None else {}
+    if epoch is not None:
+        fields["baseTimeNanoseconds"] = epoch
+    events = [launch(1, 1, 1), kernel(10, 5, f"k{rank}", correlation=1, device=device)]
+    return write(folder / (name or f"host_{rank}.pt.trace.json"), document(events, **fields))
+
+
+def test_ranks_in_a_folder_are_one_job_on_one_clock(tmp_path):
+    rank_file(tmp_path, 0, 1_000_000)
+    rank_file(tmp_path, 8, 1_002_000)
+    trace = open_trace(tmp_path)
+    assert trace.kernels.start.tolist() == [10_000, 12_000]
+    assert [process.rank for process in trace.processes] == [0, 8]
+    assert len(set(trace.kernels.device.tolist())) == len(set(trace.kernels.correlation.tolist())) == 2
+    assert [device.rank for device in summarise(trace).devices] == [0, 8]
+    assert not trace.source.warnings
+
+
+def test_a_rank_may_stand_in_the_name_and_a_missing_epoch_is_said(tmp_path):
+    rank_file(tmp_path, None, None, "rank0.json")
+    rank_file(tmp_path, None, None, "rank-1.json")
+    trace = open_trace(tmp_path)
+    assert [process.rank for process in trace.processes] == [1, 0]
+    assert any("epoch" in warning for warning in trace.source.warnings)
+
+
+def test_two_traces_of_one_rank_are_refused(tmp_path):
+    rank_file(tmp_path, 0, 0, "a.json")
+    rank_file(tmp_path, 0, 0, "b.json")
+    with pytest.raises(UsageError, match="both of rank 0"):
+        open_trace(tmp_path)
+
+
+# What goes wrong
+
+
+def test_records_with_impossible_times_are_counted_and_left_out(read):
+    events = [
+        kernel(10, 5),
+        kernel(20, 0),
+        kernel(30, -1),
+        kernel(0, 5),
+        kernel(-4, 5),
+        kernel(1e300, 5),
+        kernel(1, 1e300),
+    ]
+    del events[0]["args"]["correlation"]
+    no_duration = kernel(50, 1)
+    del no_duration["dur"]
+    trace = read(document([*events, no_duration, event("gpu_memcpy", "Memcpy DtoH", 9, -2.5, 0, device=0)]))
+    assert trace.kernels.start.tolist() == [10_000, 20_000]
+    assert trace.kernels.end.tolist() == [15_000, 20_000]
+    kernels, copies = trace.source.losses["kernel"], trace.source.losses["memcpy"]
+    assert (kernels.captured, kernels.invalid_time) == (2, 6)
+    assert (copies.captured, copies.invalid_time) == (0, 1)
+    assert any("7 records have times that cannot be" in warning for warning in trace.source.warnings)
+
+
+def test_a_trace_without_gpu_gives_no_devices_and_a_reason(read):
+    trace = read(document([event("cpu_op", "aten::add", 1, 1), event("user_annotation", "a", 1, 1)]))
+    summary = summarise(trace)
+    assert summary.devices == []
+    assert summary.reason
+    assert any("ProfilerActivity.CUDA" in warning for warning in trace.source.warnings)
+
+
+@pytest.mark.parametrize("events", [[], [{}]])
+def test_an_empty_trace_is_no_fault(read, events):
+    assert len(read(document(events)).kernels.start) == 0
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
+def test_a_cut_file_gives_what_is_whole(tmp_path, name, share):
+    path = write(tmp_path / name, document(training(400)))
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * share)])
+    trace = open_trace(path)
+    assert not trace.source.complete
+    assert any("cut" in warning for warning in trace.source.warnings)
+    assert 0 < len(trace.kernels.start) < 400
+    assert trace.kernels.start.tolist() == [1_020_000 + 100_000 * i for i in range(len(trace.kernels.start))]
+    assert trace.devices[0].name == "NVIDIA H200"
+
+
+@given(at=st.floats(0.1, 1), junk=st.binary(min_size=1, max_size=60))
+def test_a_cut_or_damaged_file_is_read_or_refused(tmp_path_factory, at, junk):
+    text = json.dumps(document(training())).encode()
+    cut = int(len(text) * at)
+    path = tmp_path_factory.mktemp("damaged") / "t.json"
+    for content in (text[:cut], text[:cut] + junk + text[cut + len(junk) :]):
+        path.write_bytes(content)
+        with contextlib.suppress(TraceError):
+            assert len(open_trace(path).kernels.start) <= LAUNCHES
+
+
+@pytest.mark.parametrize("junk", [b"\0" * 40, b"}}]]", b'"', b"}], {", b"\xff\xfe{[", b'"}, {"ph":'])
+def test_damage_in_the_middle_costs_the_events_it_hits(tmp_path, junk):
+    text = json.dumps(document(training())).encode()
+    at = text.index(b"void gemm<1", len(text) // 2)
+    trace = open_trace(write(tmp_path / "t.json", text[:at] + junk + text[at + len(junk) :]))
+    assert len(trace.kernels.start) >= LAUNCHES - 2
+    assert len(trace.calls.start) >= LAUNCHES - 1
+
+
+def test_broken_json_in_the_middle_is_counted(tmp_path):
+    events = training()
+    text = json.dumps(document(events)).encode().replace(b'"ts": 3000, "dur": 5,', b'"ts": , "dur" 5')
+    trace = open_trace(write(tmp_path / "t.json", text))
+    assert len(trace.calls.start) == LAUNCHES - 1
+    assert len(trace.kernels.start) == LAUNCHES
+    assert not trace.source.complete
+    assert any("1 damaged piece" in warning for warning in trace.source.warnings)
+
+
+def test_names_that_are_not_utf8_are_mended(read):
+    text = (
+        json.dumps(document([kernel(1, 1, "caf#"), kernel(3, 1, "plain")]))
+        .encode()
+        .replace(b"#", b"\xe9\xff")
+    )
+    trace = read(text)
+    assert [trace.names[i] for i in trace.kernels.name] == ["caf��", "plain"]
+    assert any("UTF-8" in warning for warning in trace.source.warnings)
+
+
+@pytest.mark.parametrize("number", [b"inf", b"nan", b"Infinity", b"-inf", b"NaN"])
+def test_numbers_that_are_not_finite_cost_no_event(read, number):
+    events = training()
+    events[3]["args"]["memory bandwidth (GB/s)"] = "#"
+    trace = read(json.dumps(document(events)).encode().replace(b'"#"', number))
+    assert len(trace.kernels.start) == LAUNCHES
+    assert trace.source.complete
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        None,
+        {"stream": "0x7f", "device": "0", "correlation": -1},
+        {"stream": 2**70, "device": 0, "correlation": 2**33, "context": None},
+        {"grid": [1, 2], "block": "x", "bytes": [], "registers per thread": None},
+        {"stream": [1], "device": 0, "grid": [[1], [2], [3]]},
+    ],
+)
+def test_odd_args_cost_no_event(read, args):
+    odd = event("kernel", "k", 5, 1, 0, 7)
+    odd["args"] = args
+    trace = read(document([kernel(1, 1), odd]))
+    assert len(trace.kernels.start) == 2
+    assert [device.ordinal for device in trace.devices] == [0]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"<!DOCTYPE html><html></html>",
+        b'{"a": 1}',
+        b"\x1f\x8bnothing",
+        b"\0" * 5000,
+        gzip.compress(b"<html>"),
+        b"3",
+    ],
+)
+@pytest.mark.parametrize("name", ["t.json", "t.json.gz", "t"])
+def test_what_is_no_trace_is_refused_in_one_line(tmp_path, content, name):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(TraceError) as refused:
+        open_trace(path)
+    assert "\n" not in str(refused.value)
+    assert str(path) in str(refused.value)
+
+
+def test_a_sparse_file_of_3_gb_is_read_in_bounded_memory(tmp_path):
+    path = write(tmp_path / "t.json", json.dumps(document(training())).encode()[:-2] + b", ")
+    os.truncate(path, 3 << 30)
+    before = peak_rss()
+    trace = open_trace(path)
+    assert peak_rss() - before < 200 << 20
+    assert len(trace.kernels.start) == LAUNCHES
+    assert not trace.source.complete
+
+
+def peak_rss():
+    """Peak resident bytes of this process so far."""
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) << 10
+
+
+def test_a_folder_of_nothing_or_of_two_formats_is_refused(tmp_path):
+    with pytest.raises(TraceError, match="and no other trace"):
+        open_trace(tmp_path)
+    write(tmp_path / "a.json", document(training()))
+    (tmp_path / "b.sqlite").write_bytes(b"SQLite format 3\0")
+    with pytest.raises(UsageError, match="different formats"):
+        open_trace(tmp_path)
+
+
+def test_rows_are_sorted_by_start(read):
+    trace = read(document(training()[::-1]))
+    assert (np.diff(trace.kernels.start) > 0).all()
+    assert (np.diff(trace.calls.start) > 0).all()

@@ -74,3 +74,10 @@ def test_a_library_that_cannot_be_loaded_is_no_regression(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ai_prof.cli.summary", None)
     assert main(["summary", "--input", "x"]) == 70
     assert "fault of ai-prof" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("minutes", ["nan", "-1"])
+def test_a_budget_is_no_less_than_nothing(tmp_path, monkeypatch, capsys, minutes):
+    monkeypatch.chdir(tmp_path)
+    assert main(["gate", "--budget-minutes", minutes]) == 2
+    assert "--budget-minutes" in capsys.readouterr().err

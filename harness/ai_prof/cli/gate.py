@@ -44,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
     """Gate, write the reports, print the verdict; its exit code."""
     request, settings = make_request(args, record=args.record, regress=args.regress)
     minutes = settings.budget_minutes if args.budget_minutes is None else args.budget_minutes
+    if not minutes >= 0:
+        raise UsageError(f"--budget-minutes {minutes:g} must be 0 or more")
     reports = args.report or request.root / settings.report
     check_writable(reports)
     verdict = gate(replace(request, budget_minutes=minutes))

@@ -38,12 +38,21 @@ def load(root: Path) -> Settings:
     if not path.exists():
         return Settings()
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("ai-prof", {})
+        tool = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
+        table = tool.get("ai-prof", {}) if isinstance(tool, dict) else {}
         settings = msgspec.convert(table, Settings)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not valid TOML ({error}): mend it") from error
     except msgspec.ValidationError as error:
         raise UsageError(f"{path}: [tool.ai-prof]: {error}") from error
-    if settings.runs < 2 or not 0 < settings.alpha < 1:
-        raise UsageError(f"{path}: [tool.ai-prof]: runs must be 2 or more and alpha between 0 and 1")
+    for name, rule, holds in (
+        ("runs", "must be 3 or more", settings.runs >= 3),
+        ("alpha", "must be between 0 and 1", 0 < settings.alpha < 1),
+        ("budget-minutes", "must be 0 or more", settings.budget_minutes >= 0),
+        ("fail-on", f"takes of {list(FAIL_ON)}", set(settings.fail_on) <= set(FAIL_ON)),
+    ):
+        if not holds:
+            raise UsageError(f"{path}: [tool.ai-prof]: {name} {rule}")
     return settings

@@ -181,7 +181,7 @@ Config load() noexcept {
       say(problem);
       return {};
     }
-    if (parsed->mode != Mode::kOff) share(*parsed);
+    if (parsed->mode == Mode::kOn) share(*parsed);  // who wakes it from standby says where to
     return *std::move(parsed);
   } catch (const std::exception& error) {
     say(error.what());

@@ -17,7 +17,7 @@ struct Config {
   Mode mode = Mode::kOff;
   Level level = Level::kKernel;
   Graphs graphs = Graphs::kNode;
-  std::string output;                         // directory; absolute in config()
+  std::string output;                         // directory; absolute in config() of a capture that is on
   std::string capture_id;                     // never empty in config() of a capture that is on
   std::string cupti;                          // path of the libcupti to use; empty: search
   std::uint64_t buffer_bytes = 256ull << 20;  // bound of our own buffers

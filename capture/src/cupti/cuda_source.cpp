@@ -63,7 +63,11 @@ bool CudaSource::begin(std::string& error) {
     enabled_ = window_.state() != Window::State::kBefore && enable(api_, config_, warnings_, error);
     begun_ = error.empty();
   }
-  if (!begun_) api_.cuptiUnsubscribe(subscriber_);
+  if (begun_) {
+    lead_nvtx_to(api_);
+  } else {
+    api_.cuptiUnsubscribe(subscriber_);
+  }
   return begun_;
 }
 

@@ -7,6 +7,9 @@
 namespace ai_prof::cupti {
 namespace {
 
+// More than a program nests; one that never ends its ranges must not make us remember for ever.
+constexpr std::size_t kMostOpenRanges = std::size_t{1} << 16;
+
 std::int64_t time(std::uint64_t ns) {
   return static_cast<std::int64_t>(ns);
 }
@@ -243,6 +246,7 @@ void Decoder::overhead(const Overhead& record, Recorder& recorder) {
 // A range comes as two markers with one id; the end carries no name.
 void Decoder::marker(const Marker& record, Recorder& recorder) {
   if ((record.flags & CUPTI_ACTIVITY_FLAG_MARKER_START) != 0) {
+    if (ranges_.size() >= kMostOpenRanges) return recorder.budget_dropped(format::kRange);
     OpenRange& open = ranges_[record.id];
     open.start = time(record.timestamp);
     open.name = names_.id(record.name, recorder);

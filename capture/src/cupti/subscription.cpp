@@ -17,6 +17,7 @@ constexpr std::size_t kDeviceBuffers = 64;
 constexpr CUpti_ActivityKind kKinds[] = {
     CUPTI_ACTIVITY_KIND_CONTEXT, CUPTI_ACTIVITY_KIND_MEMCPY,          CUPTI_ACTIVITY_KIND_MEMCPY2,
     CUPTI_ACTIVITY_KIND_MEMSET,  CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, CUPTI_ACTIVITY_KIND_OVERHEAD,
+    CUPTI_ACTIVITY_KIND_MARKER,
 };
 
 void CUPTIAPI ignore(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*) {}
@@ -33,11 +34,6 @@ std::uint64_t get(const CuptiApi& api, CUpti_ActivityAttribute attribute) {
   std::size_t value = 0;
   std::size_t bytes = sizeof value;
   return api.cuptiActivityGetAttribute(attribute, &bytes, &value) == CUPTI_SUCCESS ? value : 0;
-}
-
-// NVTX loads what this names when the program first calls it; without it no range reaches CUPTI.
-bool nvtx_is_ours() {
-  return std::getenv("NVTX_INJECTION64_PATH") != nullptr;
 }
 
 using EnableCall = decltype(&::cuptiActivityEnableRuntimeApi);
@@ -94,6 +90,10 @@ void set_attributes(const CuptiApi& api, Problems& problems) {
   if (result != CUPTI_SUCCESS) problems.push_back("thread ids are pthread's: " + api.describe(result));
 }
 
+void lead_nvtx_to(const CuptiApi& api) {
+  setenv("NVTX_INJECTION64_PATH", api.path.c_str(), 0);
+}
+
 std::uint64_t device_memory_bound(const CuptiApi& api) {
   return get(api, CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_SIZE) *
          get(api, CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT);
@@ -113,7 +113,6 @@ bool enable(const CuptiApi& api, const Config& config, Problems& problems, std::
                        " is not recorded: " + api.describe(result));
   };
   for (const CUpti_ActivityKind kind : kKinds) enable_kind(kind);
-  if (nvtx_is_ours()) enable_kind(CUPTI_ACTIVITY_KIND_MARKER);
   if (config.graphs == Graphs::kGraph) enable_kind(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
   if (config.level == Level::kApi) enable_calls(api, problems);
   return true;
@@ -126,7 +125,6 @@ void disable(const CuptiApi& api, const Config& config) {
   }
   // What was not enabled refuses, and that is all right.
   if (config.graphs == Graphs::kGraph) api.cuptiActivityDisable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
-  if (nvtx_is_ours()) api.cuptiActivityDisable(CUPTI_ACTIVITY_KIND_MARKER);
   for (const CUpti_ActivityKind kind : kKinds) api.cuptiActivityDisable(kind);
   api.cuptiActivityDisable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
 }

@@ -20,6 +20,10 @@ bool subscribe(const CuptiApi& api, CUpti_SubscriberHandle& subscriber, std::str
 // Memory and threads; before the buffers' callbacks are registered.
 void set_attributes(const CuptiApi& api, Problems& problems);
 
+// NVTX loads what NVTX_INJECTION64_PATH names when the program first calls it; without it no range reaches
+// CUPTI. Another tool's choice stays.
+void lead_nvtx_to(const CuptiApi& api);
+
 // Bytes of device memory that CUPTI may use in a context; 0 when it does not tell.
 std::uint64_t device_memory_bound(const CuptiApi& api);
 

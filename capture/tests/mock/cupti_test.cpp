@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -36,7 +38,6 @@ bool ended(const Outcome& outcome, format::EndReason reason) {
 
 void every_kind(const Parts& parts) {
   Program program;
-  program.environment["NVTX_INJECTION64_PATH"] = "set";
   // As from a newer CUPTI, whose records are longer.
   program.prepare = [](MockCupti& mock) { mock.record_growth = 40; };
   program.body = [](const Mock& mock) {
@@ -393,6 +394,39 @@ void nothing_is_flushed_before_cuda_is_up(const Parts& parts) {
   CHECK(outcome.errors.empty());
 }
 
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+void nvtx_is_led_to_the_same_cupti(const Parts& parts) {
+  Program program;
+  program.body = [&](const Mock&) {
+    CHECK(std::filesystem::equivalent(variable("NVTX_INJECTION64_PATH"), parts.cupti));
+  };
+  CHECK(ended(run(parts, program), format::kEndExit));
+  program.environment["NVTX_INJECTION64_PATH"] = "/another/tool.so";
+  program.body = [](const Mock&) { CHECK(variable("NVTX_INJECTION64_PATH") == "/another/tool.so"); };
+  CHECK(ended(run(parts, program), format::kEndExit));
+}
+
+void standby_does_nothing(const Parts& parts) {
+  Program program;
+  program.environment["AI_PROF_ENABLE"] = "standby";
+  program.body = [](const Mock& mock) {
+    mock.emit(kernel("k", mock.now(), 1));
+    CHECK(!mock.control->subscribed);
+    CHECK(variable("AI_PROF_CAPTURE_ID").empty() && variable("NVTX_INJECTION64_PATH").empty());
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+      std::ifstream name(task.path() / "comm");
+      std::string text;
+      CHECK(std::getline(name, text) && text != "ai-prof");
+    }
+  };
+  const Outcome outcome = run(parts, program);
+  CHECK(outcome.status == 0 && outcome.errors.empty() && outcome.files.empty());
+}
+
 // The mock's numbers: two GPUs, of which CUDA has the second; what was there before this process is 1 GiB.
 void the_devices_in_use_are_sampled(const Parts& parts) {
   Program program;
@@ -447,6 +481,8 @@ constexpr Case kCases[] = {
     CASE(a_forked_child_leaves_the_file_alone),
     CASE(a_stuck_driver_does_not_hold_the_program),
     CASE(nothing_is_flushed_before_cuda_is_up),
+    CASE(nvtx_is_led_to_the_same_cupti),
+    CASE(standby_does_nothing),
     CASE(the_devices_in_use_are_sampled),
 };
 #undef CASE

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 INJECTION = "CUDA_INJECTION64_PATH"
 LAYERS = "OPENCL_LAYERS"
+NVTX = "NVTX_INJECTION64_PATH"
+CUPTI_WHEELS = ("nvidia/cu13/lib/libcupti.so.13", "nvidia/cuda_cupti/lib/libcupti.so.12")
 
 
 def library_path() -> str | None:
@@ -44,6 +46,19 @@ def add_injection(environ: MutableMapping[str, str], library: str) -> str | None
     return None
 
 
+def lead_nvtx(environ: MutableMapping[str, str]) -> None:
+    """Lead NVTX to the libcupti of this Python, for ranges that the program opens before it uses CUDA.
+
+    Later ones find their way without it: the library leads NVTX to the libcupti that it has loaded. Two
+    libcupti in one process can't be, so where it is not certain which one that will be, nothing is set.
+    """
+    asked = environ.get("AI_PROF_CUPTI")
+    found = [asked] if asked else [f"{folder}/{wheel}" for folder in sys.path for wheel in CUPTI_WHEELS]
+    found = [path for path in found if os.path.exists(path)]  # noqa: PTH110 - pathlib costs a millisecond
+    if len(found) == 1:
+        environ.setdefault(NVTX, found[0])
+
+
 def share_capture(environ: MutableMapping[str, str]) -> None:
     """Make the processes started from here one capture: one id, and one folder whatever theirs is."""
     environ.setdefault("AI_PROF_CAPTURE_ID", os.urandom(8).hex())
@@ -53,7 +68,8 @@ def share_capture(environ: MutableMapping[str, str]) -> None:
 
 def start() -> None:
     """Prepare this process and its children for the capture that AI_PROF_ENABLE asks for."""
-    if os.environ.get("AI_PROF_ENABLE", "0") == "0":
+    enable = os.environ.get("AI_PROF_ENABLE", "0")
+    if enable in {"", "0"}:
         return
     library = library_path()
     if library is None:
@@ -61,8 +77,11 @@ def start() -> None:
             "ai-prof: AI_PROF_ENABLE is set, but this installation has no native library: no capture\n"
         )
         return
-    share_capture(os.environ)
     foreign = add_injection(os.environ, library)
+    if enable != "standby":  # who wakes it says where to record
+        share_capture(os.environ)
+        if not foreign:
+            lead_nvtx(os.environ)
     if foreign:
         sys.stderr.write(
             f"ai-prof: CUDA_INJECTION64_PATH already names {foreign}: no CUDA capture; unset it first\n"

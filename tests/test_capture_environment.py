@@ -14,9 +14,8 @@ from ai_prof.collect.autostart import CUPTI_WHEELS, NVTX, lead_nvtx
 if TYPE_CHECKING:
     from pathlib import Path
 
-SHOW = (
-    "import os; print({k: v for k, v in os.environ.items() if k.startswith(('AI_PROF', 'NVTX', 'CUDA_INJ'))})"
-)
+OURS = ("AI_PROF", "NVTX", "CUDA_INJ")
+SHOW = f"import os; print({{k: v for k, v in os.environ.items() if k.startswith({OURS})}})"
 
 
 def put(folder: Path, wheel: str) -> str:

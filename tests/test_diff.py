@@ -166,7 +166,7 @@ def test_spread_that_hides_the_change_is_said(tmp_path, capsys):
     paths = [write(tmp_path, name, uneven(extra)) for name, extra in (("a", 0), ("b", 40_000))]
     assert cli.main(["diff", *map(str, paths)]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("Slower: ")
+    assert text.startswith("Perhaps slower: ")
     assert "may be chance" in text
 
 

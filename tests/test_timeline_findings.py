@@ -138,6 +138,23 @@ def test_a_doubtful_period_is_said(tmp_path):
     assert finding.evidence["confidence"] == 0.6
 
 
+def test_long_gaps_say_where_they_are_and_what_the_host_called(tmp_path):
+    path = loop(work=300_000, uploads=(20_000,), kernels=(500_000,)).write(tmp_path)
+    (device,) = summarise(open_trace(path)).devices
+    starts = device.iterations.boundaries_ns
+    for gap in device.longest_gaps:
+        if gap.iteration is None:
+            continue
+        low, high = starts[gap.iteration], starts[gap.iteration + 1]
+        assert low <= gap.start_ns < high
+        assert gap.place == pytest.approx((gap.start_ns - low) / (high - low))
+    longest = device.longest_gaps[0]
+    # The synchronize returns 3 us after the kernel; the copy starts 2 us after its call of 4 us has returned,
+    # and the host is launching again by then.
+    expected = {"cudaMemcpyAsync": 0.004, "cudaStreamSynchronize": 0.003, "cudaLaunchKernel": 0.002}
+    assert longest.calls_ms == pytest.approx(expected)
+
+
 def test_an_empty_capture_gets_advice(tmp_path, capsys):
     path = af.Program().write(tmp_path)
     (finding,) = summarise(open_trace(path)).findings

@@ -18,13 +18,13 @@ KERNELS = 200
 
 def render(diff: Diff) -> str:
     """Return the page; it needs no script and no network."""
-    changed = sum(bool(kernel.changes) for kernel in diff.kernels)
+    kernels = view.kernel_rows(diff)
     return template("diff.html.j2").render(
         diff=diff,
         view=view,
         bars=_bars(diff),
-        kernels=view.kernel_rows(diff, KERNELS),
-        hidden_kernels=max(0, changed - KERNELS),
+        kernels=kernels[:KERNELS],
+        hidden_kernels=max(0, len(kernels) - KERNELS),
     )
 
 

@@ -36,13 +36,13 @@ class Row:
 
 
 def tone(diff: Diff) -> str:
-    """Return the colour of the verdict."""
-    return _TONES.get(diff.kind, "quiet")
+    """Return the colour of the verdict: none for what may be chance."""
+    return "quiet" if diff.within_spread else _TONES.get(diff.kind, "quiet")
 
 
 def headline(diff: Diff) -> str:
     """Return the verdict in a few words."""
-    return {
+    verdict = {
         "accelerated": "Real acceleration",
         "less-work": "Faster by less work",
         "idle-filled": "Idle time filled, nothing gained",
@@ -50,6 +50,8 @@ def headline(diff: Diff) -> str:
         "unchanged": "No change worth naming",
         "unknown": "Faster or slower is not known",
     }[diff.kind]
+    certain = not diff.within_spread or diff.kind in {"unchanged", "unknown"}
+    return verdict if certain else f"Perhaps {verdict[0].lower()}{verdict[1:]}"
 
 
 def sentence(diff: Diff) -> str:
@@ -62,8 +64,8 @@ def sentence(diff: Diff) -> str:
         )
     told = f"{_pair(diff, 'iteration_ms')}; {busy}"
     return {
-        "accelerated": f"{told}: the same time does more",
-        "less-work": f"{told}: the GPU is no busier, there is less to wait for",
+        "accelerated": f"{told}: less of the time is idle",
+        "less-work": f"{told}: the GPU is no busier, there is less to do",
         "idle-filled": f"{told}: more work in the same time, and no iteration ends sooner",
     }.get(diff.kind, told)
 
@@ -100,10 +102,15 @@ def count_rows(diff: Diff) -> list[Row]:
     return [_count(count) for count in diff.structure if count.before != count.after]
 
 
-def kernel_rows(diff: Diff, limit: int | None = None) -> list[Row]:
-    """Return the kernels that changed, the largest change of time first."""
-    changed = [kernel for kernel in diff.kernels if kernel.changes]
-    return [_kernel(kernel, diff.unit) for kernel in changed[:limit]]
+def kernel_rows(diff: Diff) -> list[Row]:
+    """Return the kernels that changed, the largest change of time first; none that only matters little."""
+    floor = _part_floor(diff) if diff.unit == "iteration" else 0.0
+    changed = [
+        kernel
+        for kernel in diff.kernels
+        if set(kernel.changes) - {"slower", "faster"} or (kernel.changes and abs(kernel.change_ms) > floor)
+    ]
+    return [_kernel(kernel, diff.unit) for kernel in changed]
 
 
 def finding_lines(diff: Diff) -> list[str]:

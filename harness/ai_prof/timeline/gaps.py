@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 EDGES_US = (0, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 100000)
 LONGEST = 10
+_CALLS = 3
 
 
 class GapHistogram(msgspec.Struct, frozen=True):
@@ -28,13 +29,20 @@ class GapHistogram(msgspec.Struct, frozen=True):
 
 
 class LongGap(msgspec.Struct, frozen=True):
-    """One gap, the cause of most of it, and the operations around it."""
+    """One gap, the cause of most of it, the operations around it, and what the host called meanwhile.
+
+    `iteration` counts from 0, `place` is where in it the gap begins, 0 to 1; None outside of any.
+    `calls_ms` has the longest host calls during the gap by name, those of the process that ended it.
+    """
 
     start_ns: int
     length_ms: float
     cause: str
     before: str
     after: str
+    iteration: int | None
+    place: float | None
+    calls_ms: dict[str, float]
 
 
 def gap_histogram(timeline: DeviceTimeline) -> GapHistogram:
@@ -61,17 +69,41 @@ def longest_gaps(trace: Trace, timeline: DeviceTimeline, count: int = LONGEST) -
     by_end = np.argsort(operations.end, kind="stable")
     result = []
     for i in np.argsort(gaps.start - gaps.end, kind="stable")[:count].tolist():
-        last = np.searchsorted(operations.end[by_end], gaps.start[i], side="right") - 1
+        start, end = int(gaps.start[i]), int(gaps.end[i])
+        last = np.searchsorted(operations.end[by_end], start, side="right") - 1
+        following = int(timeline.causes.next_operation[i])
         result.append(
             LongGap(
-                int(gaps.start[i]),
-                int(gaps.end[i] - gaps.start[i]) / 1e6,
+                start,
+                (end - start) / 1e6,
                 CAUSES[int(timeline.causes.by_gap[i].argmax())],
                 operation_name(trace, operations, int(by_end[last])) if last >= 0 else "",
-                operation_name(trace, operations, int(timeline.causes.next_operation[i])),
+                operation_name(trace, operations, following),
+                *_place(timeline.iterations.starts, start),
+                _calls(trace, int(operations.process[following]), start, end),
             )
         )
     return result
+
+
+def _place(starts: I64, time: int) -> tuple[int | None, float | None]:
+    """The iteration that a time lies in, and how far into it."""
+    i = int(np.searchsorted(starts, time, side="right")) - 1
+    if not 0 <= i < len(starts) - 1:
+        return None, None
+    return i, (time - int(starts[i])) / int(starts[i + 1] - starts[i])
+
+
+def _calls(trace: Trace, process: int, start: int, end: int) -> dict[str, float]:
+    """Ms within [start, end) in the host calls that took most of it, by name, over all threads."""
+    calls = trace.calls
+    before = int(np.searchsorted(calls.start, end))
+    rows = np.flatnonzero((calls.end[:before] > start) & (calls.process[:before] == process))
+    names, of = np.unique(calls.name[rows], return_inverse=True)
+    inside = np.minimum(calls.end[rows], end) - np.maximum(calls.start[rows], start)
+    spent = np.bincount(of.reshape(-1), weights=inside, minlength=len(names)) / 1e6
+    longest = np.argsort(-spent, kind="stable")[:_CALLS].tolist()
+    return {trace.names[names[i]] if names[i] >= 0 else "unknown call": float(spent[i]) for i in longest}
 
 
 def operation_name(trace: Trace, operations: Operations, row: int) -> str:

@@ -102,12 +102,28 @@ def test_any_json_number_is_a_time(numbers):
 
 
 @pytest.mark.parametrize(
-    "text", ["1e300", "-1e300", "9" * 40, "null", '"soon"', '"1,5"', "true", "9223372036854776"]
+    "text",
+    [
+        "1e300",
+        "-1e300",
+        "1e999999999",
+        "1e-999999999x",
+        "9" * 40,
+        "null",
+        '"soon"',
+        '"1,5"',
+        "true",
+        "9223372036854776",
+    ],
 )
 def test_what_is_no_time_is_invalid_and_harms_no_other(text):
     found = nanoseconds([b"1.5", text.encode(), b'"2.25"'])
     assert (found[0], found[-1]) == (1500, 2250)
     assert INVALID in found.tolist()
+
+
+def test_an_exponent_costs_no_memory():
+    assert nanoseconds([b"1e-999999999", b"-0.5e-3", b"12e-1"]).tolist() == [0, 0, 1200]
 
 
 def test_end_is_start_plus_duration_where_a_float_would_lose_it(read):
@@ -461,6 +477,16 @@ def test_odd_args_cost_no_event(read, args):
     trace = read(document([kernel(1, 1), odd]))
     assert len(trace.kernels.start) == 2
     assert [device.ordinal for device in trace.devices] == [0]
+
+
+@pytest.mark.parametrize("where", ["args", "name", "ts", "x"])
+def test_values_nested_without_end_cost_their_event_alone(read, where):
+    events = training()
+    events[3][where] = "#"
+    text = json.dumps(document(events)).encode()
+    for nested in (b"[" * 200_000 + b"]" * 200_000, b"[" * 200_000):
+        trace = read(text.replace(b'"#"', nested))
+        assert len(trace.kernels.start) >= LAUNCHES - 1
 
 
 @pytest.mark.parametrize(

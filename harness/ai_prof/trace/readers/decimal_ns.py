@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 INVALID = np.iinfo(np.int64).min
 _LIMIT_US = np.iinfo(np.int64).max // 1000
 _MOST_DIGITS = 18  # that any int64 can hold
+_NO_NUMBER = b"9" * (_MOST_DIGITS + 1)
 _DOT, _COMMA, _MINUS, _ZERO = b".,-0"
 
 
@@ -35,11 +36,11 @@ def _plain(text: bytes) -> bytes:
     """A number with an exponent, or in a string, as digits; what is none as too many digits."""
     try:
         number = Decimal(text.strip(b'" ').decode("ascii", "replace"))
-        if abs(number) < _LIMIT_US:
-            return f"{number:f}".encode()
-    except InvalidOperation:
-        pass
-    return b"9" * (_MOST_DIGITS + 1)
+    except ArithmeticError:
+        return _NO_NUMBER
+    if number.is_finite() and number.adjusted() < -_MOST_DIGITS:
+        return b"0"  # an exponent must not decide how long a text gets
+    return f"{number:f}".encode() if number.is_finite() and number.adjusted() < _MOST_DIGITS else _NO_NUMBER
 
 
 def _parse(joined: bytes) -> I64:

@@ -14,6 +14,7 @@ from ai_prof.trace.model import Calls as CallTable
 from ai_prof.trace.model import CopyKind, Kernels, Memory, Ranges, SyncKind, Syncs
 from ai_prof.trace.readers.call_kinds import call_kind, copy_kind
 from ai_prof.trace.readers.decimal_ns import INVALID, nanoseconds
+from ai_prof.trace.readers.kineto_stream import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -161,7 +162,7 @@ class Columns:
         joined = b"[" + b",".join([event.name for event in events]) + b"]"
         try:
             return _STRINGS.decode(joined)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             found = [_text(bytes(event.name)) for event in events]
             self.mended_names += sum("�" in name for name in found)
             return found
@@ -300,14 +301,14 @@ def _decoded(raws: Sequence[msgspec.Raw], decoder: msgspec.json.Decoder[list[T]]
     """Values decoded together; where one can't be, each on its own, with `default` for it."""
     try:
         return decoder.decode(b"[" + b",".join(raws) + b"]")
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return [_decoded_alone(raw, decoder, default) for raw in raws]
 
 
 def _decoded_alone(raw: msgspec.Raw, decoder: msgspec.json.Decoder[list[T]], default: T) -> T:
     try:
         return decoder.decode(b"[" + bytes(raw) + b"]")[0]
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return default
 
 
@@ -315,7 +316,7 @@ def _text(raw: bytes) -> str:
     """A name that is not UTF-8, or no string at all."""
     try:
         return str(msgspec.json.decode(raw.decode("utf-8", "replace")))
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return "�"
 
 

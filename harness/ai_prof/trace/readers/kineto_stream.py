@@ -35,6 +35,10 @@ _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _AFTER_ARRAY = re.compile(rb'\s*(?:,\s*"|\}\s*\Z|\Z)')
 
 
+# Values nested beyond Python's own limit are damaged too, and not every msgspec tells of bad UTF-8 its own way.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
 class Event(msgspec.Struct, gc=False):
     """What is used of one event; everything but its category is decoded only for events that count."""
 
@@ -158,7 +162,7 @@ class EventStream:
             for until in range(at + 1, min(at + 1 + _MERGE, len(cuts))):
                 try:
                     events.append(_EVENT.decode(text[cuts[at] : cuts[until] - 1]))
-                except msgspec.DecodeError:
+                except UNREADABLE:
                     continue
                 at = until
                 break
@@ -180,14 +184,14 @@ class EventStream:
             if found:
                 self.metadata = found
                 return
-        self._warn("what it says of devices and rank is damaged and was not read")
+        self.lost("what it says of devices and rank is damaged and was not read")
 
 
 def _decode_array(text: bytes) -> tuple[list[Event], bytes] | None:
     """The events of an array and what follows it; None where it is no JSON."""
     try:
         return _EVENTS.decode(text), b""
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         trailing = _TRAILING.search(str(error))
     if not trailing:
         return None
@@ -200,7 +204,7 @@ def _decode_array(text: bytes) -> tuple[list[Event], bytes] | None:
 def _decode_object(text: bytes) -> dict[str, Any] | None:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None
 
 

@@ -57,9 +57,21 @@ def test_children_share_one_capture_in_one_folder() -> None:
 
 def test_injection_is_idempotent_and_keeps_other_layers() -> None:
     environ = {"OPENCL_LAYERS": "/other.so"}
-    assert add_injection(environ, "/lib.so") is None
-    assert add_injection(environ, "/lib.so") is None
-    assert environ == {"OPENCL_LAYERS": "/other.so:/lib.so", "CUDA_INJECTION64_PATH": "/lib.so"}
+    assert add_injection(environ, "/libai_prof.so") is None
+    assert add_injection(environ, "/libai_prof.so") is None
+    assert environ == {"OPENCL_LAYERS": "/other.so:/libai_prof.so", "CUDA_INJECTION64_PATH": "/libai_prof.so"}
+
+
+def test_one_installation_records_at_a_time(tmp_path: Path) -> None:
+    theirs = tmp_path / "libai_prof.so"
+    theirs.touch()
+    started = {"OPENCL_LAYERS": f"/other.so:{theirs}", "CUDA_INJECTION64_PATH": str(theirs)}
+    # Whoever started a program records it, whatever else is installed for its Python.
+    assert python_sees(AI_PROF_ENABLE="1", **started).items() >= started.items()
+    # Whoever starts a program next takes over.
+    env = capture_environment(tmp_path, "api", started)
+    assert env["OPENCL_LAYERS"] == f"/other.so:{library_path()}"
+    assert env["CUDA_INJECTION64_PATH"] == library_path()
 
 
 def test_a_foreign_injection_is_kept_and_named(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 INJECTION = "CUDA_INJECTION64_PATH"
 LAYERS = "OPENCL_LAYERS"
+LIBRARY = "libai_prof.so"
 NVTX = "NVTX_INJECTION64_PATH"
 CUPTI_WHEELS = ("nvidia/cu13/lib/libcupti.so.13", "nvidia/cuda_cupti/lib/libcupti.so.12")
 
@@ -25,7 +26,7 @@ CUPTI_WHEELS = ("nvidia/cu13/lib/libcupti.so.13", "nvidia/cuda_cupti/lib/libcupt
 def library_path() -> str | None:
     """Path of the native library of this installation; None where it was not built."""
     for folder in ai_prof.__path__:
-        path = os.path.join(folder, "_native", "libai_prof.so")  # noqa: PTH118 - pathlib costs a millisecond
+        path = os.path.join(folder, "_native", LIBRARY)  # noqa: PTH118 - pathlib costs a millisecond
         if os.path.exists(path):  # noqa: PTH110
             return os.path.realpath(path)
     return None
@@ -34,15 +35,28 @@ def library_path() -> str | None:
 def add_injection(environ: MutableMapping[str, str], library: str) -> str | None:
     """Make CUDA and OpenCL programs started with `environ` load `library`. Idempotent.
 
+    It takes the place of another installation's: two of them would record the same work twice.
     Returns a foreign CUDA_INJECTION64_PATH that was left alone, else None.
     """
-    layers = [layer for layer in environ.get(LAYERS, "").split(":") if layer]
-    if library not in layers:
-        environ[LAYERS] = ":".join([*layers, library])
+    layers = [layer for layer in environ.get(LAYERS, "").split(":") if layer and not is_ours(layer)]
+    environ[LAYERS] = ":".join([*layers, library])
     foreign = environ.get(INJECTION)
-    if foreign and foreign != library:
+    if foreign and not is_ours(foreign):
         return foreign
     environ[INJECTION] = library
+    return None
+
+
+def is_ours(path: str) -> bool:
+    """Whether it is the native library of this or another installation."""
+    return path.rpartition("/")[2] == LIBRARY
+
+
+def started_by(environ: MutableMapping[str, str]) -> str | None:
+    """The native library of the installation that started this program; None where none did."""
+    for layer in environ.get(LAYERS, "").split(":"):
+        if is_ours(layer) and os.path.exists(layer):  # noqa: PTH110 - pathlib costs a millisecond
+            return layer
     return None
 
 
@@ -71,7 +85,7 @@ def start() -> None:
     enable = os.environ.get("AI_PROF_ENABLE", "0")
     if enable in {"", "0"}:
         return
-    library = library_path()
+    library = started_by(os.environ) or library_path()
     if library is None:
         sys.stderr.write(
             "ai-prof: AI_PROF_ENABLE is set, but this installation has no native library: no capture\n"

@@ -352,6 +352,14 @@ def test_a_rank_may_stand_in_the_name_and_a_missing_epoch_is_said(tmp_path):
     assert any("epoch" in warning for warning in trace.source.warnings)
 
 
+def test_a_rank_without_device_work_is_told(tmp_path):
+    rank_file(tmp_path, 0, 5)
+    fields = {"distributedInfo": {"rank": 1}, "baseTimeNanoseconds": 5}
+    write(tmp_path / "b.json", document([event("cpu_op", "aten::add", 1, 1)], **fields))
+    (warning,) = open_trace(tmp_path).source.warnings
+    assert warning == "b.json: it holds no device work, unlike others"
+
+
 def test_two_traces_of_one_rank_are_refused(tmp_path):
     rank_file(tmp_path, 0, 0, "a.json")
     rank_file(tmp_path, 0, 0, "b.json")
@@ -388,8 +396,7 @@ def test_a_trace_without_gpu_gives_no_devices_and_a_reason(read):
     trace = read(document([event("cpu_op", "aten::add", 1, 1), event("user_annotation", "a", 1, 1)]))
     summary = summarise(trace)
     assert summary.devices == []
-    assert summary.reason
-    assert any("ProfilerActivity.CUDA" in warning for warning in trace.source.warnings)
+    assert "ProfilerActivity.CUDA" in summary.reason
 
 
 @pytest.mark.parametrize("events", [[], [{}]])

@@ -199,9 +199,9 @@ def test_names_that_are_not_utf8_are_mended(export):
 
 
 def test_an_export_without_gpu_work_says_so(export):
-    trace = open_trace(export(PROCESSES=[{"globalPid": 1, "pid": 1, "name": "x"}]))
-    assert summarise(trace).devices == []
-    assert any("no device work" in warning for warning in trace.source.warnings)
+    summary = summarise(open_trace(export(PROCESSES=[{"globalPid": 1, "pid": 1, "name": "x"}])))
+    assert summary.devices == []
+    assert "--trace=cuda" in summary.reason
 
 
 def test_a_database_of_something_else_is_refused(tmp_path):

@@ -63,8 +63,8 @@ def test_iterations_are_those_of_the_profiler_steps(capsys, name):
 def test_a_trace_without_a_gpu_says_so(capsys):
     found, errors = summary(capsys, "kineto/hta_cpu_only.json.gz")
     assert found["devices"] == []
-    assert "no device work" in found["reason"]
-    assert "ProfilerActivity.CUDA" in errors
+    assert "ProfilerActivity.CUDA" in found["reason"]
+    assert found["reason"] in errors
 
 
 def test_two_ranks_in_a_folder_are_one_job(capsys, tmp_path):

@@ -101,6 +101,11 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 SCHEMA = "ai-prof/summary/1"
 
+_HOW_TO_RECORD = {
+    "kineto": "the program did none, or was profiled without ProfilerActivity.CUDA",
+    "nsys": "the program did none, or was profiled without `--trace=cuda`",
+}
+
 
 def summarise(trace: Trace, window: Window = "auto") -> Summary:
     """Every figure, cause and finding of a trace; `span` forces first start to last end on every device."""
@@ -185,4 +190,5 @@ def _no_work(trace: Trace) -> str:
             f"{launches} host calls were recorded and no device work: the driver gave no records; "
             "check that no other profiler holds the device"
         )
-    return "no device work was recorded: the program did none, or the capture began after it"
+    how = _HOW_TO_RECORD.get(trace.source.format, "the program did none, or the capture began after it")
+    return f"no device work was recorded: {how}"

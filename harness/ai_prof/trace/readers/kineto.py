@@ -75,6 +75,7 @@ class _Job:
         self.ranks: list[_Rank] = []
         self.losses: dict[str, Loss] = {}
         self.warnings: list[str] = []
+        self.without_work: list[str] = []
         self.complete = True
         self.correlations = 0
         self.parts: dict[type, list[dict[str, Any]]] = {
@@ -100,6 +101,8 @@ class _Job:
         self._adopt(columns, stream.metadata, self._shift(rank))
 
     def trace(self) -> Trace:
+        if len(self.without_work) < len(self.ranks):
+            self.warnings += [f"{name}: it holds no device work, unlike others" for name in self.without_work]
         source = Source(
             "kineto",
             tuple(str(rank.path) for rank in self.ranks),
@@ -136,10 +139,7 @@ class _Job:
                 f"{path.name}: events of unknown categories were not read: {', '.join(unknown)}"
             )
         if not columns.parts[Kernels] and not columns.parts[Memory]:
-            self.warnings.append(
-                f"{path.name}: none of its {columns.events} events is device work: "
-                "profile with ProfilerActivity.CUDA to see the GPU"
-            )
+            self.without_work.append(path.name)
         for kind in sorted(columns.captured.keys() | columns.invalid.keys()):
             past = self.losses.get(kind, Loss())
             self.losses[kind] = Loss(

@@ -120,11 +120,9 @@ class Columns:
     pids: Counter[int] = field(default_factory=Counter)
     categories: set[str] = field(default_factory=set)
     mended_names: int = 0
-    events: int = 0
 
     def add(self, events: list[Event]) -> None:
         """Add a batch of events."""
-        self.events += len(events)
         self.categories |= {event.cat for event in events}
         groups: dict[Kind, list[Event]] = {kind: [] for kind in Kind}
         group_of = {category: groups[kind] for category, kind in CATEGORIES.items()}.get

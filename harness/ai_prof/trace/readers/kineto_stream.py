@@ -35,7 +35,7 @@ _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _AFTER_ARRAY = re.compile(rb'\s*(?:,\s*"|\}\s*\Z|\Z)')
 
 
-# Values nested beyond Python's own limit are damaged too, and not every msgspec tells of bad UTF-8 its own way.
+# Values nested beyond Python's own limit are damaged too, and an older msgspec leaves bad UTF-8 to the codec.
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 

@@ -92,6 +92,7 @@ class _Merge:
         self.processes: list[Process] = []
         self.losses: dict[str, Loss] = {}
         self.warnings: list[str] = []
+        self.without_work: list[str] = []
         self.complete = True
         self.epochs: list[int | None] = []
         self.parts: dict[type, list[Rows]] = {t: [] for t in (Kernels, Memory, Syncs, Calls, Ranges)}
@@ -106,9 +107,7 @@ class _Merge:
             if rows is not None:
                 self.parts[table].append(export.mapped(rows, self._valid(name, kind, rows)))
         if not export.worked:
-            self.warnings.append(
-                f"{name}: it holds no device work: record with `nsys profile --trace=cuda,nvtx`"
-            )
+            self.without_work.append(name)
         lost = problems(database.records("DIAGNOSTIC_EVENT"))
         self.complete &= not lost
         self.warnings += [f"{name}: {text}" for text in lost]
@@ -123,6 +122,8 @@ class _Merge:
         return last - first
 
     def trace(self) -> Trace:
+        if len(self.without_work) < len(self.files):
+            self.warnings += [f"{name}: it holds no device work, unlike others" for name in self.without_work]
         source = Source("nsys", tuple(self.files), self.complete, self.losses, tuple(self.warnings))
         return Trace(
             source=source,

@@ -129,6 +129,71 @@ def test_one_stream_waits_for_nothing_but_the_device(tmp_path, streams, expected
     assert tag(trace, timelines) == ("launch-bound" if len(streams) == 1 else "sync-bound")
 
 
+ALLOC_CALL = 4
+
+
+def test_calls_that_set_up_are_no_launches(tmp_path):
+    program = af.Program()
+    for _ in range(20):
+        program.call("cudaMalloc", program.now, program.now + 400_000, kind=ALLOC_CALL)
+        program.work(400_000)
+        program.launch("k", 100_000)
+        program.synchronize()
+    found = found_in(program, tmp_path)
+    assert (found[0].id, found[0].severity) == ("setup-calls", "critical")
+    assert "gap-launch" not in [finding.id for finding in found]
+
+
+def test_a_blocking_copy_is_a_wait_without_a_synchronize(tmp_path):
+    # One call copies, and returns 900 us after the copy has ended; only then does the next kernel follow.
+    capture = af.Capture()
+    capture.device()
+    capture.clock(1, 1, 1)
+    for i in range(10):
+        at = 10_000_000 + i * 1_000_000
+        capture.call("cudaMemcpy", at, at + 950_000, kind=af.COPY, correlation=2 * i + 1)
+        capture.memory(af.DTOH, at + 10_000, at + 50_000, size=64, correlation=2 * i + 1)
+        capture.call("launch", at + 951_000, at + 953_000, correlation=2 * i + 2)
+        capture.kernel("k", at + 955_000, at + 1_005_000, correlation=2 * i + 2)
+    found = found_in(capture, tmp_path)
+    assert (found[0].id, found[0].severity) == ("frequent-syncs", "critical")
+    assert found[0].saves_ms == pytest.approx(0.9, rel=0.01)
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+def test_what_is_in_graphs_is_not_told_to_use_graphs(tmp_path, graphs):
+    program = af.Program()
+    for _ in range(20):
+        if graphs:
+            program.graph_launch(["a", "b"], 2_000)
+        else:
+            program.launch("a", 2_000)
+            program.launch("b", 2_000)
+        program.work(20_000)
+        program.synchronize()
+    finding = by_id(program, tmp_path)["small-kernels"]
+    assert any("CUDA graphs" in action for action in finding.actions) != graphs
+
+
+def test_small_kernels_that_never_wait_are_no_finding(tmp_path):
+    program = af.Program()
+    for _ in range(20):
+        program.graph_launch(["a", "b", "c"] * 100, 8_000)
+        program.synchronize()
+    assert "small-kernels" not in by_id(program, tmp_path)
+
+
+def test_copies_within_the_device_are_not_told_to_pin_memory(tmp_path):
+    program = af.Program()
+    for _ in range(20):
+        program.copy(af.DTOD, 100_000)
+        program.launch("k", 100_000)
+        program.synchronize()
+    found = by_id(program, tmp_path)
+    assert "unoverlapped-copies" not in found
+    assert not any("pinned" in action for action in found["device-copies"].actions)
+
+
 def test_a_doubtful_period_is_said(tmp_path):
     trace = native.read([loop().write(tmp_path)])
     timeline = device_timeline(trace, 0)

@@ -24,7 +24,7 @@ def render(summary: Summary) -> str:
         return "\n".join([f"No GPU work: {summary.reason}.", *steps, *notes])
     lines = [line for device in summary.devices for line in _device(device)]
     if len(acting) > _FINDINGS:
-        notes.append(f"{len(acting) - _FINDINGS} smaller findings are in --json.")
+        notes.append(f"More in --json: {_plural(len(acting) - _FINDINGS, 'smaller finding')}.")
     if summary.tag:
         notes.append(f"For a scheduler: {summary.tag}.")
     return "\n".join([*lines, *steps, *notes])
@@ -71,9 +71,12 @@ def _copies(device: DeviceSummary) -> str:
 
 
 def _waits(device: DeviceSummary) -> str:
+    count, often = device.sync_count, ""
     if device.window == "iterations" and device.structure["syncs"]:
-        return f"the host waits for the device {_times(device.structure['syncs'])} an iteration"
-    return f"the host waits for the device {_times(device.sync_count)}"
+        count, often = device.structure["syncs"], " an iteration"
+    if not count:
+        return "no synchronizes were recorded"
+    return f"the host waits for the device {'once' if count == 1 else f'{count} times'}{often}"
 
 
 def _steps(findings: list[Finding], iteration_ms: float) -> list[str]:
@@ -116,10 +119,6 @@ def _ms(ms: float) -> str:
 
 def _us(us: float) -> str:
     return _ms(us / 1000)
-
-
-def _times(count: int) -> str:
-    return {0: "never", 1: "once"}.get(count, f"{count} times")
 
 
 def _plural(count: int, word: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_COMPILE = (
+COMPILE = (
     "Turn on graph mode: torch.compile or CUDA graphs turn many launches into few. The first call compiles, "
     "and changing shapes compile again and again, which can be slower than before: fix the shapes first."
 )
@@ -11,7 +11,7 @@ _BATCH = "Raise the batch size, so that each launch carries more work."
 _PYTHON = "Move Python work out of the step, or cache it: what runs every step delays every launch."
 
 CAUSES = {
-    "launch": "the host launching",
+    "launch": "the host in driver calls",
     "sync": "the host blocked in synchronizes",
     "data": "waiting for data",
     "host": "the host busy outside the driver",
@@ -23,6 +23,7 @@ CAUSES = {
 
 TITLES = {
     "gap-launch": "the host cannot launch work fast enough",
+    "setup-calls": "the host is held up by calls that allocate memory or load code",
     "gap-data": "the device waits for input data",
     "gap-host": "the device waits while the host does something else",
     "gap-wait": "launched work waits for other work on the device",
@@ -32,6 +33,7 @@ TITLES = {
     "exposed-communication": "communication that no computing hides",
     "small-kernels": "the work is cut into kernels that are too small",
     "unoverlapped-copies": "copies run while no kernel does",
+    "device-copies": "copies within or between devices run while no kernel does",
     "hot-kernel": "the kernel that costs most",
     "utilization-below-timeline": "NVML reports less work than the timeline shows",
     "utilization-above-timeline": "NVML reports more work than the timeline shows",
@@ -45,7 +47,12 @@ TITLES = {
 """By id, to be read as a sentence."""
 
 ACTIONS: dict[str, tuple[str, ...]] = {
-    "gap-launch": (_COMPILE, _FUSE, _BATCH, _PYTHON),
+    "gap-launch": (COMPILE, _FUSE, _BATCH, _PYTHON),
+    "setup-calls": (
+        "If this is the program's start, capture later, once it runs steadily: the work is not at fault.",
+        "Allocate once and keep it: pinned buffers, a caching allocator, no empty_cache() in the loop.",
+        "Load code before the loop: a warm-up pass, or CUDA_MODULE_LOADING=EAGER.",
+    ),
     "gap-data": (
         (
             "Capture once more with twice the loader workers: if the gap shrinks, loading it is. Start from "
@@ -87,13 +94,17 @@ ACTIONS: dict[str, tuple[str, ...]] = {
             "network, which the timeline of one host cannot see."
         ),
     ),
-    "small-kernels": (_COMPILE, _FUSE, _BATCH, _PYTHON),
+    "small-kernels": (COMPILE, _FUSE, _BATCH, _PYTHON),
     "unoverlapped-copies": (
         (
             "Copy from pinned memory with non_blocking=True on a stream of its own, one batch ahead: work on "
             "one stream never overlaps."
         ),
         "Keep what is copied every iteration on the device.",
+    ),
+    "device-copies": (
+        "Avoid what copies within a device: clone, contiguous, cat, padding, changing layouts.",
+        "Between devices, copy on a stream of its own, one step ahead of what needs it.",
     ),
     "hot-kernel": (
         (

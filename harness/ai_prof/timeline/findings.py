@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import numpy as np
 
-from ai_prof.timeline.advice import ACTIONS
+from ai_prof.timeline.advice import ACTIONS, COMPILE
 from ai_prof.timeline.busy import copy_compute_overlap
 from ai_prof.timeline.communication import comm_exposed
 from ai_prof.timeline.gaps import by_cause
-from ai_prof.timeline.intervals import clip, intersect, length
+from ai_prof.timeline.intervals import clip, intersect, length, union
 from ai_prof.timeline.kernels import kernel_figures
 from ai_prof.timeline.names import short
 from ai_prof.timeline.syncs import sync_figures
+from ai_prof.trace.model import CallKind, CopyKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ai_prof.timeline.device import DeviceTimeline
+    from ai_prof.timeline.operations import Operations
     from ai_prof.trace.model import I64, Trace
 
 Severity = Literal["info", "warning", "critical"]
@@ -35,8 +37,13 @@ GAP_HEALTHY, GAP_STARVED = 0.15, 0.30
 KERNEL_HEALTHY_US, KERNEL_FRAGMENTED_US = 50.0, 20.0
 OVERLAP_HEALTHY = 0.80
 _NOTABLE = 0.02  # shares of the window below this are not worth a finding
+_EXPOSED = 0.05  # shares of communication or copies alone from which on they are a warning
 _MIN_ITERATIONS, _MIN_WINDOW_NS = 5, 10_000_000_000
 _SURE = 0.8  # a period that explains less of the work may be none
+_SETUP = (
+    *(CallKind.ALLOC, CallKind.FREE, CallKind.HOST_ALLOC, CallKind.MODULE_LOAD),
+    *(CallKind.GRAPH_INSTANTIATE, CallKind.MAP),
+)
 _SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 
 
@@ -69,7 +76,7 @@ def _rank(found: tuple[int, Finding]) -> tuple[int, int, float]:
 def _device_findings(trace: Trace, timeline: DeviceTimeline) -> list[tuple[int, Finding]]:
     """With kinds. 0: gaps and what makes them; 1: the number of kernels; 2: copies and kernels; 3: notes."""
     return [
-        *((0, f) for f in _gaps(timeline)),
+        *((0, f) for f in _gaps(trace, timeline)),
         *((0, f) for f in _syncs(trace, timeline)),
         *((0, f) for f in _communication(trace, timeline)),
         *((1, f) for f in _fragmented(timeline)),
@@ -84,7 +91,15 @@ def _finding(
     timeline: DeviceTimeline, name: str, severity: Severity, saves_ns: float, **evidence: Any
 ) -> Finding:
     saves = saves_ns / timeline.iterations_in_window / 1e6
-    return Finding(name, severity, {"device": timeline.device, **evidence}, saves, list(ACTIONS[name]))
+    return Finding(
+        name, severity, {"device": timeline.device, **evidence}, saves, _actions(timeline.operations, name)
+    )
+
+
+def _actions(operations: Operations, name: str) -> list[str]:
+    """What is in graphs already needs no advice to use them."""
+    from_graphs = (operations.graph[operations.is_kernel] > 0).sum() * 2 > operations.is_kernel.sum()
+    return [action for action in ACTIONS[name] if action is not COMPILE or not from_graphs]
 
 
 def _starved(timeline: DeviceTimeline) -> bool:
@@ -92,7 +107,7 @@ def _starved(timeline: DeviceTimeline) -> bool:
     return busy.gap > GAP_STARVED * busy.window or busy.kernel < BUSY_STARVED * busy.window
 
 
-def _gaps(timeline: DeviceTimeline) -> list[Finding]:
+def _gaps(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
     """One finding for each cause of gap worth naming, once the gap ratio is not healthy."""
     busy = timeline.busy
     gap = busy.gap / busy.window
@@ -110,7 +125,7 @@ def _gaps(timeline: DeviceTimeline) -> list[Finding]:
         found.append(
             _finding(
                 timeline,
-                f"gap-{cause}",
+                _gap_name(trace, timeline, cause, ns),
                 severity,
                 ns,
                 gap=gap,
@@ -124,6 +139,16 @@ def _gaps(timeline: DeviceTimeline) -> list[Finding]:
     return found
 
 
+def _gap_name(trace: Trace, timeline: DeviceTimeline, cause: str, ns: int) -> str:
+    """Most of the time that calls took may be in those that set something up: no launches then."""
+    if cause != "launch":
+        return f"gap-{cause}"
+    calls = trace.calls
+    mine = np.isin(calls.kind, _SETUP) & np.isin(calls.process, np.unique(timeline.operations.process))
+    setup = length(intersect(timeline.busy.gaps, union(calls.start[mine], calls.end[mine])))
+    return "setup-calls" if 2 * setup > ns else "gap-launch"
+
+
 def _syncs(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
     """Synchronizes that cost run-ahead: the gap while blocked and the gap until the host leads again.
 
@@ -134,7 +159,9 @@ def _syncs(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
     busy, causes, shadow = timeline.busy, timeline.causes.total(), timeline.causes.sync_shadow
     figures = sync_figures(trace, timeline.device, timeline.operations, busy.low, busy.high)
     own_gap = busy.gap - causes["data"] - causes["host"]
-    saves = min(shadow + causes["sync"], figures.blocked_ns, own_gap)
+    # A blocking copy blocks without being a synchronize.
+    blocked = max(figures.blocked_ns, causes["sync"])
+    saves = min(shadow + causes["sync"], blocked, own_gap)
     if saves < _NOTABLE * busy.window or not saves:
         return []
     return [
@@ -160,7 +187,7 @@ def _sync_severity(timeline: DeviceTimeline, saves: int) -> Severity:
 def _communication(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
     busy = timeline.busy
     exposed = comm_exposed(timeline.operations, trace.names, busy.low, busy.high)
-    if exposed < 0.05 * busy.window or not exposed:
+    if exposed < _EXPOSED * busy.window or not exposed:
         return []
     severity: Severity = "critical" if exposed >= GAP_STARVED * busy.window else "warning"
     return [
@@ -174,13 +201,16 @@ def _fragmented(timeline: DeviceTimeline) -> list[Finding]:
     if not figures.count or figures.mean_us >= KERNEL_HEALTHY_US:
         return []
     total = timeline.causes.total()
+    saves = total["launch"] + total["device"]
+    if saves < _NOTABLE * busy.window and busy.gap < GAP_HEALTHY * busy.window:
+        return []  # launched far enough ahead, as graphs are, they keep the device busy
     return [
         _finding(
             timeline,
             "small-kernels",
             "critical" if figures.mean_us < KERNEL_FRAGMENTED_US and busy.gap > GAP_HEALTHY * busy.window
             else "warning" if figures.mean_us < KERNEL_FRAGMENTED_US else "info",
-            total["launch"] + total["device"],
+            saves,
             kernel_mean_us=figures.mean_us,
             tiny_kernel_share=figures.tiny_share,
             kernels_per_iteration=figures.count / timeline.iterations_in_window,
@@ -198,11 +228,17 @@ def _copies(timeline: DeviceTimeline) -> list[Finding]:
     bare = length(copies) - length(intersect(copies, operations.union(operations.is_kernel)))
     # Few gaps and yet little computing: the device is busy, with copies.
     instead = busy.gap < GAP_HEALTHY * busy.window and busy.kernel < BUSY_STARVED * busy.window
-    severity: Severity = "critical" if instead or bare >= GAP_STARVED * busy.window else "warning"
+    share = bare / busy.window
+    severity: Severity = (
+        "critical" if instead or share >= GAP_STARVED else "warning" if share >= _EXPOSED else "info"
+    )
+    time = operations.end - operations.start
+    with_host = np.isin(operations.kind, (CopyKind.HOST_TO_DEVICE, CopyKind.DEVICE_TO_HOST))
+    mostly_host = 2 * time[with_host].sum() >= time[operations.is_memcpy].sum()
     return [
         _finding(
             timeline,
-            "unoverlapped-copies",
+            "unoverlapped-copies" if mostly_host else "device-copies",
             severity,
             bare,
             copy_compute_overlap=overlap,

@@ -107,7 +107,7 @@ def test_a_report_folder_that_cannot_be_written(project: Path, capsys: pytest.Ca
     add(project, "work", GPU_PROGRAM)
     (project / "file").write_text("kept")
     assert main(["gate", "--report", str(project / "file" / "reports")]) == 2
-    assert "cannot write reports" in said(capsys)
+    assert "--report" in said(capsys)
     assert (project / "file").read_text() == "kept"
 
 

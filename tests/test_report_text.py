@@ -85,6 +85,10 @@ def test_junit_parses_with_any_name():
     assert len(list(verdicts.parse(junit.render(verdicts.nasty())).iter("failure"))) == 3
 
 
+def test_junit_says_the_encoding_that_it_is_written_in():
+    assert junit.render(verdicts.passing()).startswith('<?xml version="1.0" encoding="UTF-8"?>\n')
+
+
 def test_terminal_prints_one_plain_line_a_workload_and_the_verdict():
     verdict = verdicts.mixed()
     stream = io.StringIO()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from datetime import datetime, timedelta, timezone
@@ -56,6 +57,17 @@ def test_the_lock_is_held_against_other_processes(tmp_path):
         assert waiting.poll() is None
     assert waiting.communicate(timeout=20)[0] == "held\n"
     assert subprocess.run(command, check=True, capture_output=True, text=True).stderr == ""
+
+
+def test_other_users_can_take_the_lock_whatever_the_umask(tmp_path):
+    before = os.umask(0o077)
+    try:
+        with host_lock(["cpu"], tmp_path):
+            pass
+    finally:
+        os.umask(before)
+    (lock,) = tmp_path.iterdir()
+    assert lock.stat().st_mode & 0o044 == 0o044
 
 
 def gpus(*uuids):

@@ -11,11 +11,12 @@ from rich.table import Table
 from ai_prof.baselines import store
 from ai_prof.baselines.refresh import Moved, RefreshFacts, moved, refusals, renewed
 from ai_prof.cli.gate_options import add_gate_options, make_request
+from ai_prof.cli.own_folder import make_own_folder
 from ai_prof.errors import BaselineError
 from ai_prof.gate.model import BuildVerdict, Reason, WorkloadVerdict
 from ai_prof.report.format import change, value
 from ai_prof.runs import checkout
-from ai_prof.runs.gated import Request, gate, origin
+from ai_prof.runs.gated import LOCAL, Request, gate, origin
 
 if TYPE_CHECKING:
     import argparse
@@ -39,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
         raise BaselineError(
             "refused: the tree has uncommitted changes or is not in git: commit, so the origin is known"
         )
+    make_own_folder(request.root / LOCAL, "run in a checkout of your own")
     verdict = gate(request)
     measured = [w for w in verdict.workloads if w.reason is not Reason.SKIPPED]
     facts = {w.workload: gather(request, verdict, w) for w in measured}

@@ -12,14 +12,17 @@ import msgspec
 from rich.console import Console
 
 from ai_prof.cli.gate_options import add_gate_options, make_request
+from ai_prof.cli.own_folder import make_own_folder
 from ai_prof.errors import UsageError
 from ai_prof.report import annotations as github
 from ai_prof.report import terminal
 from ai_prof.report.write import write_reports
-from ai_prof.runs.gated import gate
+from ai_prof.runs.gated import LOCAL, gate
 
 if TYPE_CHECKING:
     import argparse
+
+    from ai_prof.gate.model import BuildVerdict
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,27 +50,22 @@ def run(args: argparse.Namespace) -> int:
     if not minutes >= 0:
         raise UsageError(f"--budget-minutes {minutes:g} must be 0 or more")
     reports = args.report or request.root / settings.report
-    check_writable(reports)
+    make_own_folder(reports, "name another folder with --report")
+    make_own_folder(request.root / LOCAL, "run in a checkout of your own")
     verdict = gate(replace(request, budget_minutes=minutes))
-    page = write_reports(verdict, reports / verdict.run_id)
-    if args.json:
+    try:
+        page = write_reports(verdict, reports / verdict.run_id)
+    finally:
+        show(verdict, as_json=args.json)
+    sys.stderr.write(f"ai-prof: report in {page}\n")
+    return verdict.exit_code
+
+
+def show(verdict: BuildVerdict, *, as_json: bool) -> None:
+    """Print the verdict."""
+    if as_json:
         print(msgspec.json.format(msgspec.json.encode(verdict), indent=1).decode())
     else:
         terminal.render(verdict, Console())
     if os.environ.get("GITHUB_ACTIONS") == "true":
         print(github.render(verdict), end="")
-    sys.stderr.write(f"ai-prof: report in {page}\n")
-    return verdict.exit_code
-
-
-def check_writable(folder: Path) -> None:
-    """Raise UsageError before minutes are spent on runs whose report could not be kept."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".ai-prof-probe"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise UsageError(
-            f"cannot write reports to {folder}: {error.strerror}; name another folder with --report"
-        ) from error

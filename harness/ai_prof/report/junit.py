@@ -35,7 +35,8 @@ def render(verdict: BuildVerdict) -> str:
         _suite(root, verdict, workload)
     _count(root)
     ET.indent(root)
-    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+    # ElementTree's own declaration of a text names the locale's encoding; the file is written in UTF-8.
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
 def _suite(root: ET.Element, verdict: BuildVerdict, workload: WorkloadVerdict) -> None:

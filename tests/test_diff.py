@@ -153,6 +153,11 @@ def test_what_makes_two_captures_hard_to_compare_is_said(compare):
     assert any(caution.startswith("B: kernel: 3 records lost") for caution in cautions)
 
 
+def test_few_iterations_are_said(compare):
+    cautions = compare(program(), program(iterations=4))["cautions"]
+    assert cautions == ["B has no more than 4 iterations"]
+
+
 def test_spread_that_hides_the_change_is_said(tmp_path, capsys):
     def uneven(extra):
         made = af.Program()

@@ -264,8 +264,8 @@ def _cautions(
             )
     for label, side, run in zip("AB", sides, runs, strict=True):
         cautions += [f"{label}: {problem}" for problem in run.problems]
-        if 0 < side.iterations < _FEW:
-            cautions.append(f"{label} has only {side.iterations} iterations")
+        if side.median_ms is not None and side.iterations < _FEW:
+            cautions.append(f"{label} has no more than {side.iterations} iterations")
     return cautions
 
 

@@ -223,6 +223,14 @@ def test_a_cut_database_is_refused_in_one_line(export, keep):
     assert "\n" not in str(refused.value)
 
 
+def test_a_damaged_schema_is_refused_in_one_line(export):
+    path = export(**cupti(KERNEL=[kernel(1, 2)]))
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE", b"CREATE\n\xfe\xfeBLE"))
+    with pytest.raises(TraceError, match="is damaged") as refused:
+        open_trace(path)
+    assert "\n" not in str(refused.value)
+
+
 def test_the_file_is_not_written_to(tmp_path, export):
     path = export(**cupti(KERNEL=[kernel(1, 2)]))
     before = path.read_bytes()

@@ -78,8 +78,9 @@ def _add(merge: _Merge, path: Path) -> None:
     try:
         with closing(connect(path)) as connection:
             merge.add(Database(path, connection))
-    except sqlite3.Error as error:
-        raise TraceError(f"{path} is damaged ({error}): export it again") from None
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes a damaged schema in its messages
+        told = " ".join(str(error).split())
+        raise TraceError(f"{path} is damaged ({told}): export it again") from None
 
 
 class _Merge:

@@ -67,6 +67,12 @@ def test_a_fault_reaches_only_who_knows_it(tmp_path):
         ("[floors.iteration_ms]", "[floors.latency]", "unknown metrics latency"),
         ('gap = "warn"', 'gap = "shout"', "policy"),
         ("gpus = 0", "gpus = = 0", "not valid TOML"),
+        ("relative = 0.05", "relative = nan", "floors of iteration_ms"),
+        ('["pyopencl"]', '[""]', "no importable module"),
+        ('"slow"', '"a=b"', "without '='"),
+        ("POCL_MAX_PTHREAD_COUNT =", '"A=B" =', "no variable"),
+        ("POCL_MAX_PTHREAD_COUNT", "AI_PROF_LEVEL", "AI_PROF_LEVEL"),
+        ('"main.py"', '"main\\u0000.py"', "NUL"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_the_file(tmp_path, old, new, says):

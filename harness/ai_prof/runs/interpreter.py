@@ -27,7 +27,12 @@ REMEDIES = {
 PROBE = """
 import importlib.util, json, sys
 found = {"version": sys.version.split()[0], "missing": [], "opencl": []}
-found["missing"] = [m for m in sys.argv[1:] if importlib.util.find_spec(m) is None]
+def missing(module):
+    try:
+        return importlib.util.find_spec(module) is None
+    except ModuleNotFoundError:  # the package that it would be in
+        return True
+found["missing"] = [m for m in sys.argv[1:] if missing(m)]
 if "pyopencl" in sys.argv[1:] and "pyopencl" not in found["missing"]:
     import pyopencl as cl
     try:

@@ -13,7 +13,7 @@ from ai_prof.errors import WorkloadError
 from ai_prof.gate.metrics import COUNTS, METRICS, Backend, Floor, Policy, Rules
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -86,7 +86,7 @@ def load(file: Path) -> Workload:
         raise WorkloadError(f"{file}: not valid TOML ({error}): mend it") from error
     except msgspec.ValidationError as error:
         raise WorkloadError(f"{file}: {error}") from error
-    wrong = _mistake(declared)
+    wrong = next(_mistakes(declared), None)
     if wrong:
         raise WorkloadError(f"{file}: {wrong}")
     return Workload(
@@ -132,18 +132,43 @@ def _is_positive(text: str) -> bool:
         return False
 
 
-def _mistake(declared: Declaration) -> str | None:
-    """What types can't say: the first thing wrong with the values, with the remedy."""
+def _mistakes(declared: Declaration) -> Iterator[str]:
+    """What types can't say: each thing that is wrong with the values, with the remedy."""
+    if not declared.command or not declared.command[0]:
+        yield "command is empty: give the program and its arguments"
+    if not 0 < declared.timeout_s < math.inf:
+        yield f"timeout_s must be above 0, not {declared.timeout_s:g}"
+    if declared.gpus < 0 or (declared.device == "cuda" and declared.gpus == 0):
+        yield f"gpus must be 1 or more for cuda and 0 or more for opencl, not {declared.gpus}"
+    for module in declared.requires:
+        if not all(part.isidentifier() for part in module.split(".")):
+            yield f"requires names {module!r}, which is no importable module"
+    for fault in declared.faults:
+        if not fault or "=" in fault:
+            yield f"faults names {fault!r}: a fault is a word without '='"
+    yield from _mistakes_of_start(declared)
+    yield from _mistakes_of_judging(declared)
+
+
+def _mistakes_of_judging(declared: Declaration) -> Iterator[str]:
+    """What no run can be judged by."""
     counts = [metric.key for metric in COUNTS]
     metrics = {*declared.floors, *declared.policy} - set(METRICS)
-    if not declared.command or not declared.command[0]:
-        return "command is empty: give the program and its arguments"
-    if not 0 < declared.timeout_s < math.inf:
-        return f"timeout_s must be above 0, not {declared.timeout_s:g}"
-    if declared.gpus < 0 or (declared.device == "cuda" and declared.gpus == 0):
-        return f"gpus must be 1 or more for cuda and 0 or more for opencl, not {declared.gpus}"
     if strange := sorted(set(declared.structure) - set(counts)):
-        return f"structure names unknown counts {', '.join(strange)}; there are: {', '.join(counts)}"
+        yield f"structure names unknown counts {', '.join(strange)}; there are: {', '.join(counts)}"
     if metrics:
-        return f"unknown metrics {', '.join(sorted(metrics))}; there are: {', '.join(METRICS)}"
-    return None
+        yield f"unknown metrics {', '.join(sorted(metrics))}; there are: {', '.join(METRICS)}"
+    for key, floor in declared.floors.items():
+        if not (0 <= floor.relative < math.inf and 0 <= floor.absolute < math.inf):
+            yield f"floors of {key} must be 0 or more"
+
+
+def _mistakes_of_start(declared: Declaration) -> Iterator[str]:
+    """What no program can be started with."""
+    if any("\0" in text for text in (*declared.command, *declared.env, *declared.env.values())):
+        yield "command and env hold no NUL character"
+    for name in declared.env:
+        if not name or "=" in name:
+            yield f"env names {name!r}, which is no variable"
+        if name.startswith("AI_PROF_"):
+            yield f"env sets {name}: the gate sets what a capture needs"

@@ -24,6 +24,7 @@ VERBS = {
     "summary": "say why the GPU idles, from a capture",
     "diff": "say what changed between two captures, and whether it is a gain",
     "export": "write a capture as a timeline file",
+    "doctor": "say whether a capture can work here, and what to do where it cannot",
     "gate": "run workloads under capture and compare them with their baselines",
     "baseline": "refresh or show stored baselines",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -123,13 +123,13 @@ class Columns:
 
     def add(self, events: list[Event]) -> None:
         """Add a batch of events."""
-        self.categories |= {event.cat for event in events}
-        groups: dict[Kind, list[Event]] = {kind: [] for kind in Kind}
-        group_of = {category: groups[kind] for category, kind in CATEGORIES.items()}.get
+        by_category: defaultdict[str, list[Event]] = defaultdict(list)
         for event in events:
-            group = group_of(event.cat)
-            if group is not None:
-                group.append(event)
+            by_category[event.cat].append(event)
+        self.categories |= by_category.keys()
+        groups: dict[Kind, list[Event]] = {kind: [] for kind in Kind}
+        for category, kind in CATEGORIES.items():
+            groups[kind] += by_category.get(category, ())
         steps = groups.pop(Kind.OPERATOR)
         groups[Kind.RANGE] += [event for event in steps if bytes(event.name).startswith(b'"ProfilerStep')]
         for kind, group in groups.items():

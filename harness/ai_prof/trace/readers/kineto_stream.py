@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -73,7 +74,7 @@ class EventStream:
 
     def __iter__(self) -> Iterator[list[Event]]:
         """Batches of events in the file's order."""
-        chunks = _chunks(self)
+        chunks = _ahead(_chunks(self))
         head, rest = self._find_array(chunks)
         yield from self._events(rest, chunks)
         if self._damaged:
@@ -110,7 +111,7 @@ class EventStream:
             pending += chunk
             cut = _last_between(pending, seen)
             if cut:
-                events, rest, tail = self._decode(pending[: cut - 1])
+                events, rest, tail = self._decode(pending, cut - 1)
                 yield events
                 if tail is not None:
                     self._tail = tail + pending[cut - 1 :]
@@ -128,7 +129,7 @@ class EventStream:
         cut = _last_between(text, 0)
         events: list[Event] = []
         if cut:
-            events, rest, tail = self._decode(text[: cut - 1])
+            events, rest, tail = self._decode(text, cut - 1)
             if tail is not None:
                 self._tail = tail + text[cut - 1 :]
                 return events
@@ -139,19 +140,20 @@ class EventStream:
                 more, self._tail = found
                 return events + more
         self.lost("it was cut, or is damaged, before its end: what follows the last whole event is lost")
-        found = _decode_array(_repaired(_closed(text.rstrip(b", \t\r\n"))))
+        found = _decode_array(_repaired(b"[" + text.rstrip(b", \t\r\n") + b"]"))
         return events + (found[0] if found else [])
 
-    def _decode(self, text: bytes) -> tuple[list[Event], bytes, bytes | None]:
-        """Text that begins and ends with an event: its events, what may be the begin of another, the tail.
+    def _decode(self, text: bytes, end: int) -> tuple[list[Event], bytes, bytes | None]:
+        """Text that begins with an event and ends with one at `end`.
 
-        The tail is None unless the array ends within the text.
+        Gives its events, what may be the begin of another, and the tail: None unless the array ends there.
         """
-        found = _decode_array(_closed(text)) or _decode_array(_repaired(_closed(text)))
+        array = b"".join((b"[", memoryview(text)[:end], b"]"))
+        found = _decode_array(array) or _decode_array(_repaired(array))
         if found is not None:
             events, tail = found
             return events, b"", tail[:-1] if tail else None
-        return *self._salvage(_repaired(text)), None
+        return *self._salvage(_repaired(text[:end])), None
 
     def _salvage(self, text: bytes) -> tuple[list[Event], bytes]:
         """Event by event; a false boundary within one is mended by decoding it with what follows."""
@@ -208,10 +210,6 @@ def _decode_object(text: bytes) -> dict[str, Any] | None:
         return None
 
 
-def _closed(text: bytes) -> bytes:
-    return b"[" + text + b"]"
-
-
 def _repaired(text: bytes) -> bytes:
     """Without the two ways in which writers are known to leave JSON: not UTF-8, and numbers not finite."""
     return _NOT_FINITE.sub(b":0", text.decode("utf-8", "replace").encode())
@@ -226,6 +224,15 @@ def _last_between(text: bytes, low: int) -> int:
         if last:
             return last
     return 0
+
+
+def _ahead(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The same chunks, each made while the one before it is in use: unpacking needs no GIL."""
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(next, chunks, b"")
+        while chunk := coming.result():
+            coming = thread.submit(next, chunks, b"")
+            yield chunk
 
 
 def _chunks(stream: EventStream) -> Iterator[bytes]:

@@ -1,8 +1,8 @@
 """How fast a torch.profiler trace is read and its busy time found, against HolisticTraceAnalysis (HTA).
 
 The work is: read the trace, then kernel busy and idle of each device. Runs of both are interleaved, each in a
-fresh process; imports are not timed, and memory is the process's peak (VmHWM). HTA lives in an environment of
-its own, since it brings pandas and more:
+fresh process; imports are not timed, and memory is the process's peak (VmHWM). HTA may live in an environment
+of its own, since it brings pandas and more:
 
     python -m venv /tmp/hta && /tmp/hta/bin/pip install HolisticTraceAnalysis==0.5.0
     python tests/bench/readers.py --hta /tmp/hta/bin/python [TRACE.json.gz ...]
@@ -135,7 +135,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("trace", nargs="*", type=Path)
-    parser.add_argument("--hta", required=True, metavar="PYTHON", help="interpreter that has HTA 0.5.0")
+    parser.add_argument(
+        "--hta", default=sys.executable, metavar="PYTHON", help="interpreter that has HTA, if not this one"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -89,18 +89,43 @@ def typecheck(session: nox.Session) -> None:
     session.run("mypy")
 
 
-@nox.session
-def native(session: nox.Session) -> None:
-    """Build the capture library and its tests under ASan and UBSan, and run them."""
+def test_native(session: nox.Session, sanitizers: str) -> None:
+    """Build the capture library and its tests under `sanitizers`, and run them."""
     session.install("cmake>=3.24", "ninja", *HEADERS)
-    build = ROOT / "build" / "native"
+    build = ROOT / "build" / session.name
     headers = next(Path(session.virtualenv.location).glob("lib/python*/site-packages"))
     session.run(
         "cmake", "-S", "capture", "-B", str(build), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
-        "-DAI_PROF_BUILD_TESTS=ON", "-DAI_PROF_SANITIZE=address,undefined", f"-DCMAKE_PREFIX_PATH={headers}",
+        "-DAI_PROF_BUILD_TESTS=ON", f"-DAI_PROF_SANITIZE={sanitizers}", f"-DCMAKE_PREFIX_PATH={headers}",
     )  # fmt: skip
     session.run("cmake", "--build", str(build))
     session.run("ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error")
+
+
+@nox.session
+def native(session: nox.Session) -> None:
+    """Test the capture library under AddressSanitizer and UndefinedBehaviorSanitizer."""
+    test_native(session, "address,undefined")
+
+
+@nox.session(name="native-tsan")
+def native_tsan(session: nox.Session) -> None:
+    """Test the capture library under ThreadSanitizer."""
+    test_native(session, "thread")
+
+
+@nox.session
+def tidy(session: nox.Session) -> None:
+    """Look for faults in the capture library with clang-tidy; takes minutes."""
+    session.install("cmake>=3.24", "ninja", "clang-tidy>=21", *HEADERS)
+    build = ROOT / "build" / session.name
+    headers = next(Path(session.virtualenv.location).glob("lib/python*/site-packages"))
+    session.run(
+        "cmake", "-S", "capture", "-B", str(build), "-G", "Ninja",
+        "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", f"-DCMAKE_PREFIX_PATH={headers}",
+    )  # fmt: skip
+    sources = [path for path in cpp_files() if "/src/" in path and path.endswith(".cpp")]
+    session.run("clang-tidy", "-p", str(build), "--quiet", "--warnings-as-errors=*", *sources)
 
 
 @nox.session
@@ -113,7 +138,7 @@ def bench(session: nox.Session) -> None:
 @nox.session
 def ci(session: nox.Session) -> None:
     """Do all that a change must pass: lint, types, C++ tests, Python tests with the whole job."""
-    for name in ("lint", "typecheck", "native", "tests"):
+    for name in ("lint", "typecheck", "native", "native-tsan", "tests"):
         session.notify(name)
 
 

@@ -41,7 +41,7 @@ class Condition {
   }
 
  private:
-  pthread_cond_t condition_;
+  pthread_cond_t condition_{};
 };
 
 }  // namespace ai_prof

@@ -40,7 +40,7 @@ Window::State Window::turn(Clock::time_point now) {
   return state_;
 }
 
-std::string Window::problem() const {
+std::string_view Window::problem() const {
   if (state_ == State::kBefore) return "the program ended within AI_PROF_DELAY: nothing is recorded";
   if (state_ == State::kWatching) {
     return "no iterations settled for AI_PROF_STEADY: nothing is recorded; use AI_PROF_DELAY instead";
@@ -52,7 +52,7 @@ std::string Window::problem() const {
 }
 
 void Window::tell(Recorder& recorder) const {
-  const std::string what = problem();
+  const std::string_view what = problem();
   if (what.empty()) return;
   say(what);
   recorder.error(what);

@@ -4,7 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
-#include <string>
+#include <string_view>
 
 #include "ai_prof/format.h"
 #include "core/config.h"
@@ -31,7 +31,7 @@ class Window {
   }
 
   // What the user must be told at the end; empty when the window did what was asked for.
-  [[nodiscard]] std::string problem() const;
+  [[nodiscard]] std::string_view problem() const;
   void tell(Recorder& recorder) const;
 
  private:

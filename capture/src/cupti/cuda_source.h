@@ -69,7 +69,7 @@ class CudaSource final : public Source {
 
   bool begun_ = false;    // and not finished
   bool enabled_ = false;  // CUPTI records
-  std::chrono::steady_clock::time_point flushed_{};
+  std::chrono::steady_clock::time_point flushed_;
   bool settled_in_ = false;
 
   std::atomic<Recorder*> recorder_{nullptr};

@@ -4,6 +4,7 @@
 
 #include <climits>
 #include <cstdlib>
+#include <utility>
 
 namespace ai_prof::cupti {
 namespace {
@@ -91,7 +92,7 @@ bool load_cupti(const std::vector<std::string>& candidates, CuptiApi& api, std::
     }
     found.path = file_of(reinterpret_cast<void*>(found.cuptiGetVersion), candidate);
     if (found.cuptiGetVersion(&found.version) != CUPTI_SUCCESS) found.version = 0;
-    api = found;
+    api = std::move(found);
     return true;
   }
   if (error.empty()) error = "no candidate";

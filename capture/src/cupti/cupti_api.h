@@ -32,6 +32,7 @@ namespace ai_prof::cupti {
   X(cuptiActivityEnableDriverApi)
 
 struct CuptiApi {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a member's name
 #define AI_PROF_MEMBER(name) decltype(&::name) name = nullptr;
   AI_PROF_CUPTI_REQUIRED(AI_PROF_MEMBER)
   AI_PROF_CUPTI_OPTIONAL(AI_PROF_MEMBER)

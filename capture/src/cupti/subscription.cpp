@@ -50,14 +50,14 @@ std::size_t switch_calls(EnableCall enable_call, std::span<const CallRow> rows, 
 
 void enable_calls(const CuptiApi& api, Problems& problems) {
   if (!api.selects_calls()) {
-    problems.push_back(
+    problems.emplace_back(
         "host calls are not recorded: this CUPTI can't select single calls; use one of CUDA 12.8 or later");
     return;
   }
   const std::size_t runtime = switch_calls(api.cuptiActivityEnableRuntimeApi, runtime_calls(), true);
   const std::size_t driver = switch_calls(api.cuptiActivityEnableDriverApi, driver_calls(), true);
   if (runtime == runtime_calls().size() || driver == driver_calls().size()) {
-    problems.push_back("host calls are not recorded: CUPTI refused all of them");
+    problems.emplace_back("host calls are not recorded: CUPTI refused all of them");
   }
 }
 

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <span>
 
 // A jump, not a call: dlopen looks at who called it. On aarch64 everything old is of 2.17.
 // NOLINTBEGIN(bugprone-macro-parentheses): they paste names
@@ -91,12 +92,12 @@ int _dl_find_object(void* address, dl_find_object* result) noexcept {
     std::uintptr_t address;
     dl_find_object* result;
   } search{reinterpret_cast<std::uintptr_t>(address), result};
+  // NOLINTBEGIN(performance-no-int-to-ptr): the loader tells addresses as numbers
   const auto visit = [](dl_phdr_info* object, std::size_t, void* word) -> int {
     const Search& wanted = *static_cast<const Search*>(word);
     bool inside = false;
     void* frames = nullptr;
-    for (int i = 0; i < object->dlpi_phnum; ++i) {
-      const ElfW(Phdr) & part = object->dlpi_phdr[i];
+    for (const auto& part : std::span(object->dlpi_phdr, object->dlpi_phnum)) {
       const std::uintptr_t start = object->dlpi_addr + part.p_vaddr;
       if (part.p_type == PT_GNU_EH_FRAME) frames = reinterpret_cast<void*>(start);
       if (part.p_type != PT_LOAD || wanted.address < start || wanted.address >= start + part.p_memsz)
@@ -109,6 +110,7 @@ int _dl_find_object(void* address, dl_find_object* result) noexcept {
     wanted.result->dlfo_eh_frame = frames;
     return 1;
   };
+  // NOLINTEND(performance-no-int-to-ptr)
   return dl_iterate_phdr(visit, &search) == 1 ? 0 : -1;
 }
 #endif

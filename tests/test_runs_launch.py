@@ -180,12 +180,14 @@ def test_a_workload_ends_with_whoever_measures_it(tmp_path, number):
     code = "import sys; from pathlib import Path; from ai_prof.runs.measure import load, measure"
     measuring = subprocess.Popen(
         [sys.executable, "-c", f"{code}; measure(load(Path(sys.argv[1])))", str(path)],
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     pid = tmp_path / "fake" / "pid"
     wait_until(lambda: pid.exists() and pid.read_text(), 30)
     measuring.send_signal(number)
-    measuring.wait(30)
+    said = measuring.communicate(timeout=30)[1]  # also what the harness's pytest says at its end
+    assert "pytest_benchmark" not in said
     workload = int(pid.read_text())
     wait_until(lambda: not psutil.pid_exists(workload), 30)
 

@@ -89,7 +89,11 @@ def test_workload(benchmark: Any, plan: Plan, progress: Progress, workload: str)
         runs.append((job, settled(job, same_side, plan.repeats)))
 
     benchmark.extra_info["workload"] = workload
-    benchmark.pedantic(target, setup=next_job, rounds=len(jobs), iterations=1)
+    try:
+        benchmark.pedantic(target, setup=next_job, rounds=len(jobs), iterations=1)
+    except KeyboardInterrupt:
+        # The launch has unwound, and nobody waits for results that pytest-benchmark could not make of it.
+        os._exit(128 + signal.SIGINT)
     benchmark.extra_info["runs"] = [msgspec.to_builtins(run) for _, run in runs]
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -26,3 +27,13 @@ def test_what_cannot_be_written_is_told_with_the_remedy(tmp_path):
     for folder in (tmp_path / "file", tmp_path / "file" / "in"):
         with pytest.raises(UsageError, match="name another"):
             make_own_folder(folder, "name another")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_told_before_it_matters(tmp_path, monkeypatch):
+    def on_full_disk(**_):
+        return Path("/dev/full").open("wb")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", on_full_disk)
+    with pytest.raises(UsageError, match="No space left"):
+        make_own_folder(tmp_path, "")

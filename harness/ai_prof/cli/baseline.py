@@ -11,7 +11,7 @@ from rich.table import Table
 from ai_prof.baselines import store
 from ai_prof.baselines.refresh import Moved, RefreshFacts, moved, refusals, renewed
 from ai_prof.cli.gate_options import add_gate_options, make_request
-from ai_prof.cli.own_folder import make_own_folder
+from ai_prof.cli.own_folder import make_folder, make_own_folder
 from ai_prof.errors import BaselineError
 from ai_prof.gate.model import BuildVerdict, Reason, WorkloadVerdict
 from ai_prof.report.format import change, value
@@ -40,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
         raise BaselineError(
             "refused: the tree has uncommitted changes or is not in git: commit, so the origin is known"
         )
+    make_folder(request.baselines, "name another folder with --baselines")
     make_own_folder(request.root / LOCAL, "run in a checkout of your own")
     verdict = gate(request)
     measured = [w for w in verdict.workloads if w.reason is not Reason.SKIPPED]

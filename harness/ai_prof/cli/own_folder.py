@@ -1,4 +1,4 @@
-"""The folders that ai-prof makes in a project of its user."""
+"""Folders that a long measurement will write to, made and tried before it begins."""
 
 from __future__ import annotations
 
@@ -10,16 +10,25 @@ from ai_prof.errors import UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
+ROOM_BYTES = 1 << 20  # less than one build's files take
+
 
 def make_own_folder(folder: Path, remedy: str) -> None:
-    """Make `folder`, which git ignores: to measure a tree must not make it dirty.
+    """Make `folder`, if it is new one that git ignores: to measure a tree must not make it dirty.
 
     Raises UsageError, with the remedy, before minutes are spent on runs that could not be kept.
     """
+    new = not folder.exists()
+    make_folder(folder, remedy)
+    if new:
+        (folder / ".gitignore").write_text("*\n")
+
+
+def make_folder(folder: Path, remedy: str) -> None:
+    """Make `folder` and see whether it takes files. Raises UsageError, with the remedy, where it does not."""
     try:
-        if not folder.exists():
-            folder.mkdir(parents=True)
-            (folder / ".gitignore").write_text("*\n")
-        tempfile.TemporaryFile(dir=folder).close()
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(ROOM_BYTES))
     except OSError as error:
         raise UsageError(f"cannot write to {folder}: {error.strerror}; {remedy}") from error

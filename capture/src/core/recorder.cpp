@@ -265,12 +265,14 @@ bool Recorder::write(format::BlockType type, std::uint32_t record_size, std::uin
 // What can't be written now stays and is tried again with the next block.
 void Recorder::write_pending_text() {
   std::string strings;
-  JsonObject meta;
+  std::map<std::string, std::string> keys;
   {
     const std::lock_guard lock(text_mutex_);
     strings = pending_strings_;
-    for (const auto& [key, json] : pending_meta_) meta.raw(key, json);
+    keys = pending_meta_;
   }
+  JsonObject meta;
+  for (const auto& [key, json] : keys) meta.raw(key, json);
   const auto write_text = [this](format::BlockType type, const std::string& text) {
     return text.empty() ||
            write(type, 1, static_cast<std::uint32_t>(text.size()), std::as_bytes(std::span(text)));
@@ -279,7 +281,12 @@ void Recorder::write_pending_text() {
   const bool meta_written = write_text(format::kMeta, meta.empty() ? "" : meta.str());
   const std::lock_guard lock(text_mutex_);
   if (strings_written) pending_strings_.erase(0, strings.size());
-  if (meta_written) pending_meta_.clear();
+  if (!meta_written) return;
+  // Not what another thread has added or changed meanwhile.
+  std::erase_if(pending_meta_, [&](const auto& entry) {
+    const auto written = keys.find(entry.first);
+    return written != keys.end() && written->second == entry.second;
+  });
 }
 
 void Recorder::write_losses() {

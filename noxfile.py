@@ -99,7 +99,10 @@ def test_native(session: nox.Session, sanitizers: str) -> None:
         "-DAI_PROF_BUILD_TESTS=ON", f"-DAI_PROF_SANITIZE={sanitizers}", f"-DCMAKE_PREFIX_PATH={headers}",
     )  # fmt: skip
     session.run("cmake", "--build", str(build))
-    session.run("ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error")
+    # ThreadSanitizers before that of GCC 14 give up where the kernel randomizes addresses widely.
+    still = ["setarch", "-R"] if sanitizers == "thread" and may_fix_addresses() else []
+    ctest = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error"]
+    session.run(*still, *ctest, external=True)
 
 
 @nox.session
@@ -140,6 +143,14 @@ def ci(session: nox.Session) -> None:
     """Do all that a change must pass: lint, types, C++ tests, Python tests with the whole job."""
     for name in ("lint", "typecheck", "native", "native-tsan", "tests"):
         session.notify(name)
+
+
+def may_fix_addresses() -> bool:
+    """Whether a program can be started without address randomization; some containers forbid it."""
+    try:
+        return subprocess.run(["setarch", "-R", "true"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
 
 
 def cpp_files() -> list[str]:

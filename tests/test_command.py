@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import aiprof_file as af
 import pytest
 
 from ai_prof.cli import main
+from ai_prof.cli.console import OutputConsole
 
 AI_PROF = [sys.executable, "-c", "import sys; from ai_prof.cli import main; sys.exit(main())"]
 
@@ -81,3 +83,12 @@ def test_a_budget_is_no_less_than_nothing(tmp_path, monkeypatch, capsys, minutes
     monkeypatch.chdir(tmp_path)
     assert main(["gate", "--budget-minutes", minutes]) == 2
     assert "--budget-minutes" in capsys.readouterr().err
+
+
+def test_rich_makes_no_regression_of_a_reader_that_went_away():
+    class Gone(io.StringIO):
+        def write(self, _):
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        OutputConsole(file=Gone()).print("verdict")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 
 from ai_prof.baselines import store
 from ai_prof.baselines.refresh import Moved, RefreshFacts, moved, refusals, renewed
+from ai_prof.cli.console import OutputConsole
 from ai_prof.cli.gate_options import add_gate_options, make_request
 from ai_prof.cli.own_folder import make_folder, make_own_folder
 from ai_prof.errors import BaselineError
@@ -95,4 +95,4 @@ def show(workload: str, rows: list[Moved]) -> None:
         table.add_row(
             row.label, value(row.old, row.unit), value(row.new, row.unit), change(row.change, row.unit)
         )
-    Console().print(table)
+    OutputConsole().print(table)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from rich.console import Console
 
+from ai_prof.cli.console import OutputConsole
 from ai_prof.cli.gate_options import add_gate_options, make_request
 from ai_prof.cli.own_folder import make_own_folder
 from ai_prof.errors import UsageError
@@ -66,6 +66,6 @@ def show(verdict: BuildVerdict, *, as_json: bool) -> None:
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(verdict), indent=1).decode())
     else:
-        terminal.render(verdict, Console())
+        terminal.render(verdict, OutputConsole())
     if os.environ.get("GITHUB_ACTIONS") == "true":
         print(github.render(verdict), end="")

@@ -7,15 +7,23 @@ import hashlib
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ai_prof.baselines import profiles as codec
 from ai_prof.errors import BaselineError, NothingToCompareError
 from ai_prof.gate.metrics import Backend
 from ai_prof.gate.model import Run
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ai_prof.timeline.profile import Profile
+
 SCHEMA = "ai-prof/baseline/1"
+NO_PROFILES: Mapping[str, Profile] = {}
+PROFILES_LIMIT = 2_000_000  # bytes; a repository keeps every version of them
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +37,10 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored runs of one workload on one kind of machine. `anchor` is the pinned one for drift."""
+    """The stored runs of one workload on one kind of machine. `anchor` is the pinned one for drift.
+
+    `profiles` is the SHA-256 of the file that holds the runs' aligned profiles, None where none was stored.
+    """
 
     schema: str = SCHEMA
     workload: str
@@ -37,6 +48,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     backend: Backend
     origin: Origin
     anchor: dict[str, Any] | None = None
+    profiles: str | None = None
     runs: list[Run]
 
     @property
@@ -48,6 +60,34 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 def path_of(root: Path, machine_key: str, workload: str) -> Path:
     """Where the baseline of a workload lies."""
     return root / machine_key / f"{workload}.json"
+
+
+def profiles_path(path: Path, sha256: str) -> Path:
+    """Where the profiles of the baseline at `path` lie.
+
+    Their name follows their content, so that a baseline and its profiles change in one step: that of the
+    baseline's own file.
+    """
+    return path.with_name(f"{path.stem}.{sha256[:8]}.profile.npz")
+
+
+def load_profiles(path: Path, baseline: Baseline) -> dict[str, Profile]:
+    """The aligned profiles of a baseline's runs by digest; none where none were stored.
+
+    Raises BaselineError where the file that the baseline names is missing or another one.
+    """
+    if baseline.profiles is None:
+        return {}
+    file = profiles_path(path, baseline.profiles)
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise BaselineError(
+            f"{file}: cannot be read ({error.strerror}), but {path.name} needs it: restore both from git"
+        ) from error
+    if hashlib.sha256(data).hexdigest() != baseline.profiles:
+        raise BaselineError(f"{file}: is not the one that {path.name} was stored with: restore both from git")
+    return codec.decode(data, file)
 
 
 def load(root: Path, machine_key: str, workload: str) -> Baseline | None:
@@ -83,7 +123,7 @@ def _decode(data: bytes, path: Path) -> Baseline:
     except msgspec.ValidationError as error:
         raise BaselineError(f"{path}: is not a baseline ({error}): {remedy}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        cut = "is cut short" if "truncated" in str(error) or not data.strip() else "is not valid JSON"
+        cut = "is not valid JSON" if data.rstrip().endswith(b"}") else "is cut short"
         raise BaselineError(f"{path}: {cut} ({error}): {remedy}") from error
     family, _, version = str(head.get("schema", "")).rpartition("/")
     if family != "ai-prof/baseline" or not version.isdigit():
@@ -116,16 +156,43 @@ def digest(baseline: Baseline) -> str:
     return hashlib.sha256(encode(baseline)).hexdigest()
 
 
-def save(root: Path, baseline: Baseline) -> Path:
-    """Write a baseline and return its path. A write that fails leaves the old file as it was."""
+def save(root: Path, baseline: Baseline, profiles: Mapping[str, Profile] = NO_PROFILES) -> Path:
+    """Write a baseline and its runs' profiles, of those given by digest; return the baseline's path.
+
+    A write that fails leaves the old baseline as it was.
+    """
     path = path_of(root, baseline.machine_key, baseline.workload)
+    named = [run.profile for run in baseline.runs if run.profile is not None]
+    data = _packed([profiles[digest] for digest in named if digest in profiles])
+    sha256 = hashlib.sha256(data).hexdigest() if data else None
+    if sha256 is not None:
+        _write(profiles_path(path, sha256), data)
+    _write(path, encode(msgspec.structs.replace(baseline, profiles=sha256)))
+    kept = profiles_path(path, sha256) if sha256 else None
+    for old in path.parent.glob(f"{path.stem}.????????.profile.npz"):
+        if old != kept:
+            old.unlink(missing_ok=True)
+    return path
+
+
+def _packed(profiles: list[Profile]) -> bytes:
+    """The bytes of the profiles, oldest first; of as many of the latest as the limit allows."""
+    data = codec.encode(profiles) if profiles else b""
+    while len(data) > PROFILES_LIMIT:
+        profiles = profiles[len(profiles) // 4 + 1 :]
+        data = codec.encode(profiles) if profiles else b""
+    return data
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file at once, or not at all."""
     temporary: str | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         with os.fdopen(handle, "wb") as file:
             os.fchmod(file.fileno(), 0o644)
-            file.write(encode(baseline))
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)  # noqa: PTH105 - the one call whose atomicity is the point
@@ -136,4 +203,3 @@ def save(root: Path, baseline: Baseline) -> Path:
         raise BaselineError(
             f"{path}: cannot be written ({error.strerror}): check the folder's permissions and free space"
         ) from error
-    return path

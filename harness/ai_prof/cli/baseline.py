@@ -17,6 +17,7 @@ from ai_prof.gate.model import BuildVerdict, Reason, WorkloadVerdict
 from ai_prof.report.format import change, value
 from ai_prof.runs import checkout
 from ai_prof.runs.gated import LOCAL, Request, gate, origin
+from ai_prof.runs.launch import profiles_of
 
 if TYPE_CHECKING:
     import argparse
@@ -59,7 +60,12 @@ def run(args: argparse.Namespace) -> int:
             anchor=each.old.anchor if each.old else None,
             runs=runs,
         )
-        path = store.save(request.baselines, baseline)
+        profiles = profiles_of(each.runs)
+        if each.old:
+            profiles |= store.load_profiles(
+                store.path_of(request.baselines, each.machine_key, each.workload), each.old
+            )
+        path = store.save(request.baselines, baseline, profiles)
         show(each.workload, moved(old, each.runs))
         sys.stderr.write(f"ai-prof: {path}: {len(runs)} runs of {baseline.sessions} sessions\n")
     return 0

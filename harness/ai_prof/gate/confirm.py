@@ -86,8 +86,12 @@ def schedule(launches: int) -> list[Side]:
     return order[: 2 * launches]
 
 
-def compare(base: Sequence[Run], head: Sequence[Run], rules: Rules, plan: Plan) -> list[Comparison]:
+def compare(
+    base: Sequence[Run], head: Sequence[Run], rules: Rules, plan: Plan, places: Sequence[Pair] = ()
+) -> list[Comparison]:
     """Compare every total that all launches have; `p_joint` is max-T's p over the workload's metrics.
+
+    `places` are the flagged places of the aligned profile: they join the family as any other metric.
 
     As in the screen, the metrics that may not fail alone stand outside that family and keep their own p.
     The statistic is the studentised difference of means: relabelling seldom changes a median, so that one's
@@ -101,6 +105,7 @@ def compare(base: Sequence[Run], head: Sequence[Run], rules: Rules, plan: Plan) 
         complete = len(pair.baseline) == len(base) > 0 and len(pair.candidate) == len(head) > 0
         if complete and rules.policy_of(metric.key) != "ignore":
             pairs.append(pair)
+    pairs += places
     if not pairs:
         return []
     values = np.array([np.concatenate((pair.baseline, pair.candidate)) for pair in pairs])

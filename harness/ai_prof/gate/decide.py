@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from ai_prof.gate import confirm, judge, notes, repeated, screen, structure
+from ai_prof.gate import confirm, judge, notes, profile_cells, repeated, screen, structure
 from ai_prof.gate.comparison import Comparison, holm
 from ai_prof.gate.conclude import FAIL_ON, build
-from ai_prof.gate.metrics import TOTALS, Rules
+from ai_prof.gate.metrics import METRICS, TOTALS, Rules
 from ai_prof.gate.model import Cell, Evidence, Reason, Run, WorkloadVerdict
 from ai_prof.gate.values import run_values
 
@@ -17,10 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ai_prof.gate.screen import Prior
+    from ai_prof.timeline.profile import Profile
 
 __all__ = ["ALPHA", "FAIL_ON", "Fresh", "build", "by_strength", "screen_workload", "settle"]
 
 ALPHA = 0.01
+NO_PROFILES: Mapping[str, Profile] = {}
 
 
 class Fresh(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +44,7 @@ class _Settled(msgspec.Struct, frozen=True):
     evidence: Evidence
     totals: judge.Totals
     structure: structure.Structure
+    places: list[Cell] = []
 
     @property
     def p(self) -> float:
@@ -48,17 +52,18 @@ class _Settled(msgspec.Struct, frozen=True):
         return min((item.p_joint for item in self.totals.suspects()), default=1.0)
 
 
-def screen_workload(
+def screen_workload(  # noqa: PLR0913 - all that a comparison rests on
     workload: str,
     baseline: Sequence[Run],
     candidate: Sequence[Run],
     *,
     rules: Rules,
     priors: Mapping[str, Prior],
+    profiles: Mapping[str, Profile] = NO_PROFILES,
 ) -> WorkloadVerdict:
     """Compare a candidate's runs with a stored baseline's; flag what fresh runs must settle.
 
-    `priors` are `screen.shared_priors` of all the workloads' baselines.
+    `priors` are `screen.shared_priors` of all the workloads' baselines, `profiles` the runs' by digest.
     """
     sound = [run for run in baseline if run.problem is None]
     verdict = WorkloadVerdict(
@@ -76,6 +81,8 @@ def screen_workload(
     made = judge.cells(
         totals, p, alpha=screen.ALPHA, evidence=Evidence.SCREEN, provisional=verdict.provisional
     )
+    seen = profile_cells.examine(sound, candidate, profiles, rules, provisional=verdict.provisional)
+    made += seen.cells
     verdict.cells = _in_order(made + _missing(sound, candidate, totals))
     verdict.structure = found.changes
     verdict.notes = [
@@ -83,6 +90,7 @@ def screen_workload(
         *_left_out(candidate, totals),
         *_notes(totals),
         *notes.multimodal(sound, candidate),
+        *seen.notes,
     ]
     decided = bool(found.worse) and structure.decisive(sound)
     verdict.flagged = not decided and (bool(found.worse) or any(cell.flagged for cell in made))
@@ -93,13 +101,14 @@ def screen_workload(
     return _conclude(verdict, compared=found.compared + len(items))
 
 
-def settle(
+def settle(  # noqa: PLR0913 - all that a comparison rests on
     verdicts: Sequence[WorkloadVerdict],
     fresh: Mapping[str, Fresh],
     *,
     rules: Mapping[str, Rules],
     priors: Mapping[str, Prior],
     alpha: float = ALPHA,
+    profiles: Mapping[str, Profile] = NO_PROFILES,
 ) -> list[WorkloadVerdict]:
     """Settle every flagged verdict by its workload's fresh runs; the others pass through.
 
@@ -119,7 +128,7 @@ def settle(
         elif runs.base and not plan.reachable:
             unsettled[name] = _with_note(verdict, "not settled: too few fresh runs to reach alpha")
         elif runs.head:
-            settled[name] = _evidence(verdict, runs, rules.get(name, Rules()), plan, priors)
+            settled[name] = _evidence(verdict, runs, rules.get(name, Rules()), plan, priors, profiles)
     floors = _step_down(settled, len(flagged))
     done = []
     for verdict in verdicts:
@@ -132,10 +141,10 @@ def settle(
 
 
 def by_strength(verdicts: Sequence[WorkloadVerdict]) -> list[WorkloadVerdict]:
-    """The flagged ones, strongest first: changed counts, then the smallest p."""
+    """The flagged ones, strongest first: changed counts, then places that grew, then the smallest p."""
 
     def weakness(verdict: WorkloadVerdict) -> tuple[bool, float, str]:
-        p = [cell.p_adjusted for cell in verdict.cells if cell.flagged and cell.p_adjusted is not None]
+        p = [0.0 if cell.p_adjusted is None else cell.p_adjusted for cell in verdict.cells if cell.flagged]
         counts = any(change.reason is Reason.INCONCLUSIVE for change in verdict.structure)
         return (not counts, min(p, default=1.0), verdict.workload)
 
@@ -183,18 +192,30 @@ def _read(
     return found, judge.Totals(totals.items, rules, more_kernels=more)
 
 
-def _evidence(
-    verdict: WorkloadVerdict, runs: Fresh, rules: Rules, plan: confirm.Plan, priors: Mapping[str, Prior]
+def _evidence(  # noqa: PLR0913, PLR0917 - all that a comparison rests on
+    verdict: WorkloadVerdict,
+    runs: Fresh,
+    rules: Rules,
+    plan: confirm.Plan,
+    priors: Mapping[str, Prior],
+    profiles: Mapping[str, Profile],
 ) -> _Settled:
     """Compare fresh runs: base with head, or the stored baseline with both halves of the candidate's."""
+    sound = [run for run in verdict.baseline_runs if run.problem is None]
+    first = profile_cells.examine(
+        sound, verdict.candidate_runs, profiles, rules, provisional=verdict.provisional
+    )
     if runs.base:
-        items = confirm.compare(runs.base, runs.head, rules, plan)
+        places = profile_cells.pairs(first, runs.base, runs.head, profiles, rules)
+        items = confirm.compare(runs.base, runs.head, rules, plan, places)
         found, totals = _read(runs.base, runs.head, items, rules)
+        totals = replace(totals, hidden=profile_cells.hidden(first, runs.base, runs.head, profiles))
         return _Settled(Evidence.CONFIRMED, totals, found)
-    baseline = [run for run in verdict.baseline_runs if run.problem is None]
-    items = repeated.compare(baseline, verdict.candidate_runs, runs.head, rules, priors)
-    found, totals = _read(baseline, (*verdict.candidate_runs, *runs.head), items, rules)
-    return _Settled(Evidence.REPEATED, totals, found)
+    items = repeated.compare(sound, verdict.candidate_runs, runs.head, rules, priors)
+    found, totals = _read(sound, (*verdict.candidate_runs, *runs.head), items, rules)
+    second = profile_cells.examine(sound, runs.head, profiles, rules, provisional=verdict.provisional)
+    stands = profile_cells.stands_again(first, second, provisional=verdict.provisional)
+    return _Settled(Evidence.REPEATED, totals, found, stands)
 
 
 def _step_down(settled: Mapping[str, _Settled], family: int) -> dict[str, tuple[int, float]]:
@@ -214,7 +235,9 @@ def _settled(
     items = found.totals.items
     p = {key: min(1.0, max(step[1], step[0] * item.p_joint)) for key, item in items.items()}
     made = judge.cells(found.totals, p, alpha=alpha, evidence=found.evidence, provisional=provisional)
-    kept = [_kept(cell) for cell in verdict.cells if cell.metric not in items]
+    made += found.places
+    measured = {cell.metric for cell in made}
+    kept = [_kept(cell) for cell in verdict.cells if cell.metric not in measured]
     for cell in made:
         before = next((old for old in verdict.cells if old.metric == cell.metric), None)
         if before is not None and before.flagged and cell.reason is not Reason.REGRESSED:
@@ -251,6 +274,8 @@ def _with_note(verdict: WorkloadVerdict, note: str) -> WorkloadVerdict:
 
 def _kept(cell: Cell) -> Cell:
     """A cell that the fresh runs could not measure: what was flagged stays open."""
+    if METRICS[cell.metric].role == "profile" and not cell.flagged:
+        return cell  # fresh runs measure the flagged places alone
     return msgspec.structs.replace(cell, notes=[*cell.notes, "not measured by the fresh runs"])
 
 
@@ -283,7 +308,7 @@ def _left_out(runs: Sequence[Run], totals: judge.Totals) -> list[str]:
 
 
 def _in_order(made: Sequence[Cell]) -> list[Cell]:
-    place = {metric.key: i for i, metric in enumerate(TOTALS)}
+    place = {key: i for i, key in enumerate(METRICS)}
     return sorted(made, key=lambda cell: place[cell.metric])
 
 

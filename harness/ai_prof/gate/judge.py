@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 IMPROVED_P = 0.01  # uncorrected: an improvement fails nobody
 _IDLE = frozenset({"gap", "gap_ms", "kernel_busy"})
 _SHARES = _IDLE | {"copy_compute_overlap"}
+_PLACES = frozenset({"host_profile", "kernel_profile"})
 _CARRIERS = ("gap", "copy_compute_overlap", "iteration_ms")
 
 
@@ -27,6 +28,7 @@ class Totals:
     items: Mapping[str, Comparison]
     rules: Rules
     more_kernels: bool = False
+    hidden: frozenset[str] = frozenset()  # places whose delay the device never feels
 
     def improved(self, key: str) -> bool:
         """Whether a metric got better, beyond its floors and by its test."""
@@ -39,9 +41,11 @@ class Totals:
         return item is not None and item.better and item.real
 
     def excused(self, item: Comparison) -> str | None:
-        """Why a share that moved the wrong way is none the worse: it is what faster work leaves behind."""
+        """Why a share or a place that moved the wrong way is none the worse: faster work leaves it behind."""
         key = item.metric.key
-        if key in _SHARES and self.improved("iteration_ms"):
+        if key in self.hidden:
+            return "the device never feels it, its gaps did not grow"
+        if key in _SHARES | _PLACES and self.improved("iteration_ms"):
             return "the iteration got shorter"
         latency = self.items.get("iteration_ms")
         slower = latency is not None and latency.worse and latency.real
@@ -148,6 +152,9 @@ def sentence(item: Comparison) -> str:
     if item.effect is not None and abs(item.effect) < 0.0005:
         return f"{metric.label} did not change ({old})"
     verb = "grew" if item.shift > 0 else "fell"
+    if metric.role == "profile":
+        size = abs(item.candidate - item.baseline)
+        return f"{metric.label} {verb} {size:.0f} us per iteration ({old.removesuffix(' us')} -> {new})"
     unit = " %" if metric.scale is Scale.RAW else f" {metric.unit}"
     return f"{metric.label} {verb} {change(metric, item.effect)} ({old.removesuffix(unit)} -> {new})"
 

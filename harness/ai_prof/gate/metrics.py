@@ -33,7 +33,8 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the table.
 
     `direction` is +1 where larger is worse, -1 where smaller is worse, 0 where either may be.
-    `role` says whether it is a count per iteration, compared exactly, or a total, compared by tests.
+    `role` says whether it is a count per iteration, compared exactly, a total, compared by tests, or a
+    place of the iteration, found by the aligned profile.
     `alone` says whether it may fail a build by itself.
     """
 
@@ -43,7 +44,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     direction: int
     scale: Scale = Scale.LOG
     floor: Floor = Floor()
-    role: Literal["structure", "total"] = "total"
+    role: Literal["structure", "total", "profile"] = "total"
     alone: bool = True
 
     def y(self, value: float, floor: Floor | None = None) -> float:
@@ -81,6 +82,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 _TIME = Floor(relative=0.01, absolute=0.020)  # 1 % and 20 us, in ms
 _WORK = Floor(relative=0.01)
 _POINT = Floor(absolute=0.01)
+_PLACE = Floor(absolute=20.0)  # us an iteration
 
 
 def _count(key: str, label: str, unit: str = "per iteration") -> Metric:
@@ -116,6 +118,22 @@ METRICS: dict[str, Metric] = {
             direction=-1,
             scale=Scale.RAW,
             floor=_POINT,
+        ),
+        Metric(
+            key="host_profile",
+            label="host time by place",
+            unit="us",
+            direction=1,
+            floor=_PLACE,
+            role="profile",
+        ),
+        Metric(
+            key="kernel_profile",
+            label="kernel time by place",
+            unit="us",
+            direction=1,
+            floor=_PLACE,
+            role="profile",
         ),
         _count("kernels", "kernels"),
         _count("copies", "copies"),

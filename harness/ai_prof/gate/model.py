@@ -41,7 +41,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `structure` holds counts per iteration: an int where every iteration had the same, None where they
     differ. `kernels` is the multiset of normalised kernel names of one iteration, None likewise.
-    `metrics` holds None where a metric does not exist for the run (no copies: no overlap).
+    `metrics` holds None where a metric does not exist for the run (no copies: no overlap). `profile` is the
+    digest of the run's aligned profile, which is kept beside the runs.
     """
 
     workload: str
@@ -60,6 +61,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     environment: dict[str, Any] = {}
     reported: dict[str, int] | None = None
     capture: str | None = None
+    profile: str | None = None
     problem: Reason | None = None
     detail: str | None = None
 

@@ -23,6 +23,7 @@ from ai_prof.runs import checkout, sessions
 from ai_prof.runs.bench import Bench
 from ai_prof.runs.environment import machine_details, machine_facts
 from ai_prof.runs.interpreter import choose, requirements
+from ai_prof.runs.launch import profiles_of
 from ai_prof.runs.nvml import gpu_count
 from ai_prof.runs.workloads import Workload, check_regress, find, select
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from ai_prof.gate.metrics import Backend, Rules
     from ai_prof.gate.screen import Prior
+    from ai_prof.timeline.profile import Profile
 
 LOCAL = Path(".ai-prof")
 KEPT_BUILDS = 3
@@ -60,10 +62,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Stored:
-    """A baseline and the file it lies in."""
+    """A baseline, the file it lies in, and its runs' aligned profiles by digest."""
 
     baseline: store.Baseline
     path: Path
+    profiles: Mapping[str, Profile]
 
 
 def gate(request: Request) -> BuildVerdict:
@@ -152,7 +155,8 @@ def _load(request: Request, key: str, workloads: Sequence[Workload]) -> dict[str
         for folder in (request.baselines, request.root / LOCAL / "baselines"):
             baseline = store.load(folder, key, workload.name)
             if baseline is not None:
-                stored[workload.name] = Stored(baseline, store.path_of(folder, key, workload.name))
+                path = store.path_of(folder, key, workload.name)
+                stored[workload.name] = Stored(baseline, path, store.load_profiles(path, baseline))
                 break
     return stored
 
@@ -161,7 +165,6 @@ def _record(
     request: Request, bench: Bench, key: str, device: Backend, workloads: Sequence[Workload]
 ) -> dict[str, Stored]:
     """Measure and store what has no baseline yet. A workload that fails has none; its candidate says why."""
-    stored = {}
     for name, runs in bench.baselines(workloads, request.runs).items():
         if any(run.problem for run in runs):
             continue
@@ -172,8 +175,8 @@ def _record(
             origin=origin(bench.checkout, "recorded by `ai-prof gate --record`"),
             runs=runs,
         )
-        stored[name] = Stored(baseline, store.save(request.root / LOCAL / "baselines", baseline))
-    return stored
+        store.save(request.root / LOCAL / "baselines", baseline, profiles_of(runs))
+    return _load(request, key, workloads)
 
 
 def origin(code: checkout.Checkout, why: str) -> store.Origin:
@@ -195,19 +198,26 @@ def _judge(
     runs = bench.candidates(measured, request.runs)
     rules = {workload.name: workload.rules for workload in workloads}
     history = {name: each.baseline.runs for name, each in stored.items()}
+    profiles = profiles_of(run for each in runs.values() for run in each)
+    profiles |= {digest: one for each in stored.values() for digest, one in each.profiles.items()}
     priors = screen.shared_priors(history, device)
     verdicts = []
     for workload in workloads:
         name = workload.name
         verdict = decide.screen_workload(
-            name, history.get(name, []), runs.get(name, []), rules=rules[name], priors=priors
+            name,
+            history.get(name, []),
+            runs.get(name, []),
+            rules=rules[name],
+            priors=priors,
+            profiles=profiles,
         )
         verdict.baseline = _provenance(stored[name]) if name in stored else {}
         if name not in stored and name not in runs:
             verdict.reason = Reason.NO_BASELINE
             verdict.why = "no baseline for this machine: record one with `ai-prof gate --record`"
         verdicts.append(verdict)
-    return _settle(request, bench, {w.name: w for w in workloads}, verdicts, rules, priors)
+    return _settle(request, bench, {w.name: w for w in workloads}, verdicts, rules, priors, profiles)
 
 
 def _settle(  # noqa: PLR0913, PLR0917 - what the gate's own door asks for
@@ -217,6 +227,7 @@ def _settle(  # noqa: PLR0913, PLR0917 - what the gate's own door asks for
     verdicts: Sequence[WorkloadVerdict],
     rules: Mapping[str, Rules],
     priors: Mapping[str, Prior],
+    profiles: Mapping[str, Profile],
 ) -> list[WorkloadVerdict]:
     """Fresh runs for what was flagged, the strongest first, as far as the budget goes."""
     flagged = decide.by_strength(verdicts)
@@ -235,7 +246,8 @@ def _settle(  # noqa: PLR0913, PLR0917 - what the gate's own door asks for
         sys.stderr.write(f"ai-prof: {name} was flagged: {launches} fresh runs settle it\n")
         workload = workloads[name]
         fresh[name] = bench.against_base(workload, plan) if rebuilt else bench.again(workload, request.runs)
-    return decide.settle(verdicts, fresh, rules=rules, priors=priors, alpha=request.alpha)
+    profiles = {**profiles, **profiles_of(run for each in fresh.values() for run in (*each.base, *each.head))}
+    return decide.settle(verdicts, fresh, rules=rules, priors=priors, alpha=request.alpha, profiles=profiles)
 
 
 def _commit(verdict: WorkloadVerdict) -> str | None:

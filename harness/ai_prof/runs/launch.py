@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from ai_prof.baselines import profiles
 from ai_prof.collect.environment import capture_environment
 from ai_prof.errors import TraceError
 from ai_prof.gate.model import Reason, Run
@@ -21,10 +22,14 @@ from ai_prof.timeline.evidence import evidence
 from ai_prof.trace.open import open_trace
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ai_prof.timeline.profile import Profile
     from ai_prof.trace.model import Trace
 
 MARK = "AI_PROF_CAPTURE_ID"
 LAST_BYTES = 4096
+PROFILE = "profile.npz"
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,11 +110,17 @@ def launch(job: Job) -> Run:
 
 
 def with_evidence(run: Run, trace: Trace) -> Run:
-    """`run` with what its trace shows, or with the problem that makes the trace worthless."""
+    """`run` with what its trace shows, or with the problem that makes the trace worthless.
+
+    Its aligned profile goes into a file in the capture's folder, and the run names it.
+    """
     seen = evidence(trace)
     lost = any(loss.lost for loss in trace.source.losses.values())
     if seen.problems:
         return _failed(run, _problem(trace, lost=lost), "; ".join(seen.problems))
+    if seen.profile is not None and run.capture is not None:
+        Path(run.capture, PROFILE).write_bytes(profiles.encode([seen.profile]))
+        run = msgspec.structs.replace(run, profile=seen.profile.digest())
     return msgspec.structs.replace(
         run,
         iterations=seen.iterations,
@@ -119,6 +130,16 @@ def with_evidence(run: Run, trace: Trace) -> Run:
         iteration_ms=list(seen.iteration_ms),
         gap_causes_ms=dict(seen.gap_causes_ms),
     )
+
+
+def profiles_of(runs: Iterable[Run]) -> dict[str, Profile]:
+    """The aligned profiles of fresh runs, by digest, from their captures' folders."""
+    found: dict[str, Profile] = {}
+    for run in runs:
+        if run.profile is not None and run.capture is not None:
+            path = Path(run.capture, PROFILE)
+            found |= profiles.decode(path.read_bytes(), path)
+    return found
 
 
 def _problem(trace: Trace, *, lost: bool) -> Reason:

@@ -13,6 +13,7 @@ from ai_prof.timeline.device import DeviceTimeline, device_timeline
 from ai_prof.timeline.intervals import clip, complement, intersect_pieces
 from ai_prof.timeline.kernels import kernel_figures
 from ai_prof.timeline.operations import busy_devices
+from ai_prof.timeline.profile import Profile, profile
 from ai_prof.timeline.structure import COUNTS
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class RunEvidence:
     warm-up; None where a metric does not exist. Ratios and times are means over devices, times per
     iteration of all devices added up; iteration_ms and its list are the slowest device's. `structure` and
     `kernels` add up the devices; None where iterations differ. `gap_causes_ms` is per iteration.
-    `problems` say what makes the run unfit to compare.
+    `profile` is that of the first device with iterations. `problems` say what makes the run unfit to compare.
     """
 
     metrics: dict[str, float | None]
@@ -38,6 +39,7 @@ class RunEvidence:
     iteration_ms: list[float]
     gap_causes_ms: dict[str, float]
     problems: list[str]
+    profile: Profile | None = None
 
 
 def evidence(trace: Trace) -> RunEvidence:
@@ -72,6 +74,7 @@ def evidence_of(trace: Trace, timelines: list[DeviceTimeline]) -> RunEvidence:
             for cause in CAUSES
         },
         problems=problems,
+        profile=profile(trace, timelines[0]),
     )
 
 

@@ -1,0 +1,62 @@
+"""Aligned profiles as bytes: one compressed npz for the runs of a workload, or for one run."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from ai_prof.errors import BaselineError
+from ai_prof.timeline.profile import Profile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    """What profiles of the same sequence share; `runs` are their digests, in the order of their values."""
+
+    names: list[str]
+    kind: list[int]
+    thread: list[int]
+    runs: list[str]
+
+
+def encode(profiles: Iterable[Profile]) -> bytes:
+    """The npz of some profiles: a JSON `meta`, and `values_N` (runs, 5, P) for each kind of sequence."""
+    alike: dict[tuple[tuple[str, ...], bytes, bytes], dict[str, Profile]] = {}
+    for profile in profiles:
+        key = (profile.names, profile.kind.tobytes(), profile.thread.tobytes())
+        alike.setdefault(key, {})[profile.digest()] = profile
+    kinds: list[_Kind] = []
+    arrays: dict[str, Any] = {}
+    for number, runs in enumerate(alike.values()):
+        first = next(iter(runs.values()))
+        kinds.append(_Kind(list(first.names), first.kind.tolist(), first.thread.tolist(), list(runs)))
+        arrays[f"values_{number}"] = np.stack([run.values for run in runs.values()])
+    arrays["meta"] = np.frombuffer(msgspec.json.encode(kinds), np.uint8)
+    out = io.BytesIO()
+    np.savez_compressed(out, **arrays)
+    return out.getvalue()
+
+
+def decode(data: bytes, path: Path) -> dict[str, Profile]:
+    """The profiles by digest. Raises BaselineError, which names `path`, for anything else than `encode`'s."""
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            kinds = msgspec.json.decode(arrays["meta"].tobytes(), type=list[_Kind])
+            values = [arrays[f"values_{number}"] for number in range(len(kinds))]
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile, msgspec.MsgspecError) as error:
+        raise BaselineError(f"{path}: holds no profiles ({error}): restore it from git") from error
+    found = {
+        digest: Profile(tuple(kind.names), np.array(kind.kind, np.int8), np.array(kind.thread, np.int8), run)
+        for kind, runs in zip(kinds, values, strict=True)
+        for digest, run in zip(kind.runs, runs, strict=False)
+    }
+    if any(profile.digest() != digest for digest, profile in found.items()):
+        raise BaselineError(f"{path}: is damaged, a profile in it has changed: restore it from git")
+    return found

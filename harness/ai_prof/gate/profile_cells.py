@@ -1,0 +1,197 @@
+"""The aligned profile as the gate's decision reads it: cells for the report, values for fresh runs' test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from ai_prof.gate.comparison import Pair
+from ai_prof.gate.metrics import METRICS, Floor, Metric, Rules
+from ai_prof.gate.model import Cell, Evidence, Reason
+from ai_prof.gate.profile import (
+    CRITICAL,
+    Aspect,
+    Compared,
+    Finding,
+    adjusted_us,
+    compare,
+    feels,
+)
+from ai_prof.gate.values import floor_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ai_prof.gate.model import Run
+    from ai_prof.timeline.profile import Profile
+
+_KEYS: dict[Aspect, str] = {"host": "host_profile", "host_slow": "host_profile", "kernel": "kernel_profile"}
+_NONE = {"host_profile": "the host takes no longer anywhere", "kernel_profile": "no kernel takes longer"}
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What the profiles of a workload's runs say: one cell a metric, notes, and the flagged findings."""
+
+    cells: list[Cell] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    flagged: list[Finding] = field(default_factory=list)
+    reference: Profile | None = None
+
+
+def examine(
+    baseline: Sequence[Run],
+    candidate: Sequence[Run],
+    profiles: Mapping[str, Profile],
+    rules: Rules,
+    *,
+    provisional: bool,
+) -> Examined:
+    """Compare the runs' profiles. `profiles` holds each run's under the name that the run gives it."""
+    new = _of(candidate, profiles)
+    if not new:
+        return Examined()
+    old = _of(baseline, profiles)
+    if len(old) < CRITICAL[-1][0]:
+        why = f"{len(old)} runs of the baseline have one, it takes {CRITICAL[-1][0]}"
+        return Examined(notes=[f"no aligned profile: {why}; record it again with `ai-prof baseline refresh`"])
+    results = compare(old, new, _floors(rules))
+    if not results:
+        return Examined(notes=["no aligned profile: too little of the iteration is the same work"])
+    made, flagged = [], []
+    for key in dict.fromkeys(_KEYS.values()):
+        mine = [result for result in results if _KEYS[result.aspect] == key]
+        if mine:
+            result = max(mine, key=_weight)
+            cell = _cell(result, key, rules, provisional=provisional)
+            made.append(cell)
+            flagged += [result.finding] if cell.flagged and result.finding else []
+    return Examined(made, [], flagged, old[-1])
+
+
+def pairs(
+    examined: Examined,
+    base: Sequence[Run],
+    head: Sequence[Run],
+    profiles: Mapping[str, Profile],
+    rules: Rules,
+) -> list[Pair]:
+    """The flagged places' times in fresh runs, as one more metric each of the permutation test's family.
+
+    The places were chosen from other runs, so the fresh ones are as good as any for testing them. One that
+    some run lacks is left out.
+    """
+    old, new = _of(base, profiles), _of(head, profiles)
+    if examined.reference is None or len(old) < len(base) or len(new) < len(head):
+        return []
+    made = []
+    for finding in examined.flagged:
+        metric = _named(finding)
+        floor = rules.floor(metric)
+        times = adjusted_us(finding, examined.reference, (*old, *new))
+        if times is not None:
+            y = np.log(times + floor.absolute)
+            made.append(Pair(metric, floor, y[: len(old)], y[len(old) :]))
+    return made
+
+
+def hidden(
+    examined: Examined, base: Sequence[Run], head: Sequence[Run], profiles: Mapping[str, Profile]
+) -> frozenset[str]:
+    """The metrics whose flagged places delay the host and, in fresh runs, never the device."""
+    old, new = _of(base, profiles), _of(head, profiles)
+    if examined.reference is None or not old or not new:
+        return frozenset()
+    return frozenset(
+        _KEYS[finding.aspect]
+        for finding in examined.flagged
+        if not feels(finding, examined.reference, old, new)
+    )
+
+
+def stands_again(examined: Examined, again: Examined, *, provisional: bool) -> list[Cell]:
+    """The cells where base can't be run: a flag fails if fresh runs flag one of its places again."""
+    made = []
+    for finding in examined.flagged:
+        key = _KEYS[finding.aspect]
+        cell = next(cell for cell in examined.cells if cell.metric == key)
+        places = {place for other in again.flagged if _KEYS[other.aspect] == key for place in other.positions}
+        stands = not places.isdisjoint(finding.positions)
+        made.append(
+            msgspec.structs.replace(
+                cell,
+                reason=Reason.REGRESSED if stands else Reason.PASS,
+                evidence=Evidence.REPEATED,
+                flagged=False,
+                provisional=provisional,
+            )
+        )
+    return made
+
+
+def _of(runs: Sequence[Run], profiles: Mapping[str, Profile]) -> list[Profile]:
+    return [profiles[run.profile] for run in runs if run.profile is not None and run.profile in profiles]
+
+
+def _floors(rules: Rules) -> dict[Aspect, float]:
+    """The least growth that matters, us, of each aspect that isn't ignored."""
+    return {
+        aspect: rules.floor(METRICS[key]).absolute
+        for aspect, key in _KEYS.items()
+        if rules.policy_of(key) != "ignore"
+    }
+
+
+def _weight(result: Compared) -> tuple[bool, float]:
+    return result.finding is not None, result.t / result.critical
+
+
+def _cell(result: Compared, key: str, rules: Rules, *, provisional: bool) -> Cell:
+    metric, finding = METRICS[key], result.finding
+    floor = rules.floor(metric)
+    cell = Cell(
+        metric=key, unit=metric.unit, reason=Reason.PASS, evidence=Evidence.SCREEN, provisional=provisional
+    )
+    if finding is None:
+        seen = f"{result.detectable_us:.0f} us at one place"
+        cell.why = (
+            f"{_NONE[key]} (T {result.t:.1f}, critical {result.critical:g}); {seen} would have been seen, "
+            f"a slowdown of all places alike not"
+        )
+        return cell
+    cell.baseline, cell.candidate = finding.baseline_us, finding.candidate_us
+    cell.effect = finding.candidate_us / finding.baseline_us - 1
+    cell.floor = floor.absolute / finding.baseline_us
+    cell.why = _why(finding, metric, floor)
+    if not finding.felt:
+        cell.notes = ["warning"]
+        cell.why += ": the device never feels it, its gaps did not grow"
+    elif rules.policy_of(key) == "warn":
+        cell.notes = ["warning"]
+        cell.why += ": worse, and the policy only warns"
+    else:
+        cell.reason, cell.flagged = Reason.INCONCLUSIVE, True
+    return cell
+
+
+def _why(finding: Finding, metric: Metric, floor: Floor) -> str:
+    return (
+        f"{_named(finding).label} grew {finding.size_us:.0f} us per iteration ({finding.baseline_us:.0f} -> "
+        f"{finding.candidate_us:.0f} us, T {finding.t:.1f}, critical {finding.critical:g}), "
+        f"floor {floor_text(metric, floor)}"
+    )
+
+
+def _named(finding: Finding) -> Metric:
+    """The finding's metric, with its place in its label."""
+    first, count = finding.positions[0], len(finding.positions)
+    places = f"operation {first}" if count == 1 else f"{count} operations from {first} on"
+    what = (
+        f"time of {finding.at}"
+        if finding.aspect == "kernel"
+        else (f"host time between {finding.before} and {finding.at}")
+    )
+    return msgspec.structs.replace(METRICS[_KEYS[finding.aspect]], label=f"{what} ({places})")

@@ -1,0 +1,123 @@
+"""What each position should have taken at a run's own speed, and how far off it may be.
+
+Times are compared on a log scale: x = b + lambda F, with b the position's own time, F the run's speed on
+the thread that launches, and lambda how much the position follows it. What is left over, in us, is judged
+against what the baseline's runs leave over, each predicted from the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ai_prof.gate.values import F64, I64
+
+PRIOR_RUNS = 10.0  # what the expected spread counts for, in runs
+SPREAD_LIMIT = 0.2  # one wild run tells of no wider spread than this
+SPEED_PRIOR = 0.2  # runs' squared speeds below which lambda stays near 1
+SPEED_ERROR = 0.15  # lambda's own error before any run was seen
+LAMBDA = (0.5, 1.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """`spread` is the relative one expected of a position before its runs are seen, `least_us` its floor."""
+
+    spread: float
+    least_us: float
+
+
+HOST = Noise(spread=0.04, least_us=2.0)
+HOST_SLOW = Noise(spread=0.08, least_us=4.0)  # a run's slow iterations are fewer and differ more
+DEVICE = Noise(spread=0.02, least_us=0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """`of` (P,) is the thread that launches each position, `before` the one that launched the last.
+
+    A position where they differ is a hand-over; it says nothing of either thread's speed.
+    """
+
+    of: I64
+    before: I64
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Positions' own times `b` (P,), ln us, `lam` (P,), and the runs' squared speeds added up, (P,)."""
+
+    b: F64
+    lam: F64
+    speeds: F64
+    threads: Threads
+
+    def speed(self, x: F64) -> F64:
+        """F at each position, (R, P), of runs whose times are `x` (R, P), ln us."""
+        return _speed(x - self.b, self.b, self.lam, self.threads)
+
+    def predicted(self, speed: F64) -> F64:
+        """What runs of this speed should take at each position, us; (R, P)."""
+        return np.exp(self.b + self.lam * speed)
+
+    def doubt(self, speed: F64) -> F64:
+        """The part of the prediction that lambda's error may move, us; (R, P)."""
+        tau = SPEED_ERROR / np.sqrt(1 + self.speeds / SPEED_PRIOR)
+        return tau * np.abs(speed) * self.predicted(speed)
+
+
+def fit(x: F64, threads: Threads) -> Model:
+    """The model of runs whose times are `x` (R, P), ln us."""
+    b = np.median(x, axis=0)
+    d = x - b
+    flat = np.ones_like(b)
+    f = _speed(d, b, flat, threads)
+    speeds = (f**2).sum(axis=0)
+    lam = np.clip(flat + (f * (d - f)).sum(axis=0) / (speeds + SPEED_PRIOR), *LAMBDA)
+    return Model(b, lam, speeds, threads)
+
+
+def left_over(x: F64, threads: Threads) -> tuple[F64, F64]:
+    """Each run's residual and prediction by a model of the other runs, us; both (R, P)."""
+    residual, predicted = np.empty_like(x), np.empty_like(x)
+    for run in range(len(x)):
+        model = fit(np.delete(x, run, axis=0), threads)
+        alone = x[run : run + 1]
+        predicted[run] = model.predicted(model.speed(alone))[0]
+        residual[run] = np.exp(x[run]) - predicted[run]
+    return residual, predicted
+
+
+def variance(residual: F64, predicted: F64, noise: Noise) -> F64:
+    """The relative variance of a position or a sum of some, from residuals and predictions (R, P)."""
+    seen = np.minimum((residual / predicted) ** 2, SPREAD_LIMIT**2).sum(axis=0)
+    expected: F64 = (PRIOR_RUNS * noise.spread**2 + seen) / (PRIOR_RUNS + len(residual))
+    return expected
+
+
+def _speed(d: F64, b: F64, lam: F64, threads: Threads) -> F64:
+    """The weighted median of d / lambda on each thread; at a hand-over the mean of both threads'. (R, P)."""
+    # Root weights: long positions say more of the speed, and one of them that changed says not all.
+    weight = np.where(threads.of == threads.before, np.exp(b / 2), 0.0)
+    if not weight.any():
+        weight = np.exp(b / 2)
+    overall = _weighted_median(d / lam, weight)
+    count = int(max(threads.of.max(), threads.before.max())) + 1
+    by_thread = np.repeat(overall[:, None], count, axis=1)
+    for thread in np.unique(threads.of[weight > 0]).tolist():
+        mine = (threads.of == thread) & (weight > 0)
+        by_thread[:, thread] = _weighted_median(d[:, mine] / lam[mine], weight[mine])
+    return (by_thread[:, threads.of] + by_thread[:, threads.before]) / 2
+
+
+def _weighted_median(values: F64, weight: F64) -> F64:
+    """Of each row of `values` (R, P) by `weight` (P,)."""
+    order = np.argsort(values, axis=1, kind="stable")
+    reached = np.cumsum(weight[order], axis=1)
+    at = (reached >= reached[:, -1:] / 2).argmax(axis=1)
+    row = np.arange(len(values))
+    median: F64 = values[row, order[row, at]]
+    return median

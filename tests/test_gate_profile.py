@@ -1,0 +1,391 @@
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from gate_profiles import decode, train
+from gate_runs import make_run
+
+from ai_prof.baselines import store
+from ai_prof.baselines.store import Baseline, Origin
+from ai_prof.errors import BaselineError
+from ai_prof.gate import decide, screen
+from ai_prof.gate.decide import Fresh
+from ai_prof.gate.metrics import Rules
+from ai_prof.gate.model import Evidence, Reason
+from ai_prof.gate.profile import adjusted_us, compare, critical_value
+from ai_prof.gate.profile_align import align
+from ai_prof.gate.profile_model import Threads, fit
+
+FLOORS = {"host": 20.0, "host_slow": 20.0, "kernel": 20.0}
+PRIORS = screen.table_priors("cuda")
+PROGRAMS = {"decode": decode, "train": train}
+
+
+def findings(results, aspect="host"):
+    return [result.finding for result in results if result.aspect == aspect and result.finding]
+
+
+def names_changed(profile, names):
+    return replace(profile, names=tuple(names))
+
+
+# ---- the model ----
+
+
+def test_speed_of_each_thread_is_recovered_and_follows_no_single_place():
+    b = np.linspace(2, 5, 60)
+    thread = np.repeat([0, 1, 0], 20)
+    threads = Threads(thread, np.roll(thread, 1))
+    speeds = np.random.default_rng(1).normal(0, 0.3, (8, 2))
+    x = b + speeds[:, thread]
+    x[3, 7] += 2.0
+    model = fit(x, threads)
+    found = model.speed(x) - np.median(model.speed(x), axis=0)
+    inside = thread == np.roll(thread, 1)
+    expected = speeds[:, thread] - np.median(speeds, axis=0)[thread]
+    assert found[:, inside] == pytest.approx(expected[:, inside], abs=0.02)
+    handed = np.flatnonzero(~inside)
+    middle = (speeds - np.median(speeds, axis=0)).mean(axis=1)
+    middle -= np.median(middle)
+    assert found[:, handed] == pytest.approx(np.repeat(middle[:, None], len(handed), 1), abs=0.03)
+
+
+def test_places_follow_the_speed_each_in_its_own_way():
+    lam = np.linspace(0.7, 1.3, 41)
+    speeds = np.linspace(-0.5, 0.5, 11)
+    x = 3 + lam * speeds[:, None]
+    model = fit(x, Threads(np.zeros(41, int), np.zeros(41, int)))
+    # The prior keeps lambda a little nearer to 1 than it is: 1.1 of squared speeds against 0.2.
+    assert model.lam == pytest.approx(1 + (lam - 1) * 1.1 / 1.3, abs=1e-6)
+
+
+@pytest.mark.parametrize(("runs", "critical"), [(2, None), (3, 7), (5, 7), (6, 5), (9, 5), (10, 4), (40, 4)])
+def test_critical_values_are_frozen(runs, critical):
+    assert critical_value(runs) == critical
+
+
+# ---- false alarms and detection, on simulated hosts ----
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("slow", [False, True])
+def test_no_change_is_not_flagged_however_fast_the_hosts_were(name, slow):
+    """24 comparisons each; with `slow`, the baseline saw only fast hosts and the candidate only slow ones."""
+    for seed in range(12):
+        program = PROGRAMS[name](seed)
+        sd = program.speed_sd
+        for runs in (3, 10):
+            if slow:
+                old = [program.run(speed=-abs(program.rng.normal(0, sd))) for _ in range(runs)]
+                new = [program.run(speed=abs(program.rng.normal(0, sd))) for _ in range(3)]
+            else:
+                old, new = program.runs(runs), program.runs(3)
+            assert [result.finding for result in compare(old, new, FLOORS)] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "delay"),
+    [
+        *itertools.product(PROGRAMS, [True, False], [100, 300]),
+        ("decode", True, 50),
+        ("decode", False, 50),
+        ("train", False, 50),  # at its start, this is an eighth of a wait that varies by as much
+    ],
+)
+def test_a_delay_of_the_host_is_found_where_it_is(name, start, delay):
+    right = 0
+    for seed in range(6):
+        program = PROGRAMS[name](100 + seed)
+        place = 0 if start else program.positions // 2
+        found = findings(compare(program.runs(10), program.runs(3, delays={place: delay}), FLOORS))
+        right += bool(
+            found
+            and found[0].positions == (place,)
+            and abs(found[0].size_us - delay) <= max(0.15 * delay, 10)
+        )
+    assert right >= 5
+
+
+def test_a_regression_spread_over_many_places_is_found_by_its_role():
+    program = decode(5)
+    role = np.bincount(program.roles).argmax()
+    program.roles[::4] = role
+    program.roles[3::4] = role + 1 if role + 1 < program.positions // 6 else 0
+    everywhere = dict.fromkeys(range(0, 150, 4), 4.0)
+    (found,) = findings(compare(program.runs(10), program.runs(3, delays=everywhere), FLOORS))
+    assert len(set(found.positions) & set(everywhere)) > 0.8 * len(everywhere)
+    assert found.size_us == pytest.approx(4 * len(everywhere), rel=0.25)
+
+
+def test_a_slowdown_of_every_place_alike_is_the_speed_of_the_host():
+    program = decode(6)
+    assert not findings(compare(program.runs(10, speed=0.0), program.runs(3, speed=0.3), FLOORS))
+
+
+def test_a_slower_kernel_is_found_beside_a_slower_device():
+    program = train(7)
+    old, new = program.runs(10), program.runs(3)
+    place = int(np.argmax(program.device))
+    for run in new:
+        run.values[3] *= 1.05
+        run.values[3, place] *= 1.3
+    (found,) = findings(compare(old, new, FLOORS), "kernel")
+    assert found.positions == (place,)
+    expected = 0.3 * 1.05 * math.exp(program.device[place])
+    assert found.size_us == pytest.approx(expected, rel=0.1)
+
+
+def test_a_delay_that_most_iterations_lack_shows_in_the_slow_ones():
+    program = decode(8)
+    old, new = program.runs(10), program.runs(3)
+    for run in new:
+        run.values[2, 40] = np.log(np.exp(run.values[2, 40]) + 200)
+    results = compare(old, new, FLOORS)
+    assert not findings(results)
+    (found,) = findings(results, "host_slow")
+    assert found.positions == (40,)
+
+
+def test_whether_the_device_feels_a_delay():
+    for program, felt in ((decode(9), True), (train(9), False)):
+        (found,) = findings(compare(program.runs(10), program.runs(3, delays={30: 200.0}), FLOORS))
+        assert found.felt is felt
+
+
+# ---- alignment ----
+
+
+def test_an_iteration_that_begins_elsewhere_is_turned_back():
+    program = decode(10)
+    old, new = program.runs(10), program.runs(3, delays={75: 100.0})
+    turned = [
+        replace(
+            run,
+            names=run.names[75:] + run.names[:75],
+            kind=np.roll(run.kind, -75),
+            thread=np.roll(run.thread, -75),
+            values=np.roll(run.values, -75, axis=1),
+        )
+        for run in new
+    ]
+    assert compare(old, turned, FLOORS) == compare(old, new, FLOORS)
+
+
+def test_where_the_structure_differs_the_rest_is_compared():
+    program = decode(11)
+    old, new = program.runs(10), program.runs(3, delays={100: 100.0})
+
+    def with_one_more(run):
+        at = [*range(60), 60, *range(60, 150)]
+        names = [*run.names[:60], "added", *run.names[60:]]
+        return replace(
+            run, names=tuple(names), kind=run.kind[at], thread=run.thread[at], values=run.values[:, at]
+        )
+
+    more = [with_one_more(run) for run in new]
+    both = align(old[0], [old[0], more[0]])
+    assert set(range(150)) - set(both.position.tolist()) == {60}
+    (found,) = findings(compare(old, more, FLOORS))
+    assert found.positions == (100,)
+    strangers = [names_changed(run, [f"other_{i}" for i in range(150)]) for run in new]
+    assert compare(old, strangers, FLOORS) == []
+
+
+# ---- in the gate's decision ----
+
+
+def runs_with(profiles, **fields):
+    return [make_run(order=i, profile=p.digest(), **fields) for i, p in enumerate(profiles)]
+
+
+def by_digest(*profiles):
+    return {profile.digest(): profile for profile in profiles}
+
+
+def screened(old, new, rules=Rules()):  # noqa: B008 - frozen
+    return decide.screen_workload(
+        "train",
+        runs_with(old),
+        runs_with(new, session="now"),
+        rules=rules,
+        priors=PRIORS,
+        profiles=by_digest(*old, *new),
+    )
+
+
+def cell(verdict, key="host_profile"):
+    return next(cell for cell in verdict.cells if cell.metric == key)
+
+
+def settled(verdict, known, base, head):
+    fresh = Fresh(base=runs_with(base, session="now"), head=runs_with(head, session="now"))
+    profiles = by_digest(*known, *base, *head)
+    return decide.settle([verdict], {"train": fresh}, rules={}, priors=PRIORS, profiles=profiles)[0]
+
+
+def test_a_place_that_grew_is_flagged_and_fails_after_fresh_runs():
+    program, delays = decode(20), {60: 100.0}
+    old, new = program.runs(10), program.runs(3, delays=delays)
+    verdict = screened(old, new)
+    assert (verdict.flagged, verdict.reason) == (True, Reason.INCONCLUSIVE)
+    assert "host time between kernel_" in verdict.why
+    assert "(operation 60) grew" in verdict.why
+    final = settled(verdict, (*old, *new), program.runs(6), program.runs(6, delays=delays))
+    assert (final.reason, final.evidence) == (Reason.REGRESSED, Evidence.CONFIRMED)
+    confirmed = cell(final)
+    assert confirmed.p_adjusted <= 0.01
+    assert "us per iteration (" in final.why
+    assert confirmed.candidate - confirmed.baseline == pytest.approx(100, rel=0.2)
+    cleared = settled(verdict, (*old, *new), program.runs(6), program.runs(6))
+    assert cleared.reason is Reason.PASS
+    assert "flagged by the screen, not confirmed" in cell(cleared).notes
+
+
+def test_without_base_the_same_place_must_be_flagged_again():
+    program, delays = decode(21), {60: 100.0}
+    old, new = program.runs(10), program.runs(3, delays=delays)
+    verdict = screened(old, new)
+    again = settled(verdict, (*old, *new), [], program.runs(3, delays=delays))
+    assert (again.reason, again.evidence) == (Reason.REGRESSED, Evidence.REPEATED)
+    elsewhere = settled(verdict, (*old, *new), [], program.runs(3, delays={90: 100.0}))
+    assert elsewhere.reason is Reason.PASS
+
+
+def test_fresh_runs_without_profiles_leave_the_flag_open():
+    program, delays = decode(22), {60: 100.0}
+    old, new = program.runs(10), program.runs(3, delays=delays)
+    fresh = Fresh(base=[make_run(order=i) for i in range(6)], head=[make_run(order=i) for i in range(6)])
+    final = decide.settle(
+        [screened(old, new)], {"train": fresh}, rules={}, priors=PRIORS, profiles=by_digest(*old, *new)
+    )[0]
+    assert final.reason is Reason.INCONCLUSIVE
+
+
+def test_a_delay_that_the_device_never_feels_only_warns():
+    program = train(23)
+    verdict = screened(program.runs(10), program.runs(3, delays={200: 300.0}))
+    assert (verdict.flagged, verdict.reason) == (False, Reason.PASS)
+    assert cell(verdict).notes == ["warning"]
+    assert "never feels it" in cell(verdict).why
+
+
+def test_a_delay_that_fresh_runs_show_the_device_not_to_feel_is_no_regression():
+    program, delays = decode(28), {60: 100.0}
+    old, new = program.runs(10), program.runs(3, delays=delays)
+    base, head = program.runs(6, speed=0.0), program.runs(6, speed=0.0, delays=delays)
+    for run in (*base, *head):
+        run.values[4] = 1.0
+    final = settled(screened(old, new), (*old, *new), base, head)
+    assert final.reason is Reason.PASS
+    assert "never feels it" in cell(final).why
+
+
+def test_policy_and_floor_hold_for_places():
+    program = decode(24)
+    old, new = program.runs(10), program.runs(3, delays={60: 100.0})
+    assert not screened(old, new, Rules(policy={"host_profile": "warn"})).flagged
+    ignored = screened(old, new, Rules(policy={"host_profile": "ignore", "kernel_profile": "ignore"}))
+    assert not any(cell.metric.endswith("_profile") for cell in ignored.cells)
+    assert not ignored.flagged
+
+
+def test_nothing_found_says_what_would_have_been():
+    program = decode(25)
+    verdict = screened(program.runs(10), program.runs(3))
+    assert verdict.reason is Reason.PASS
+    assert "us at one place would have been seen" in cell(verdict).why
+
+
+def test_a_baseline_without_profiles_is_said():
+    program = decode(26)
+    new = program.runs(3)
+    verdict = decide.screen_workload(
+        "train",
+        [make_run(order=i) for i in range(10)],
+        runs_with(new, session="now"),
+        rules=Rules(),
+        priors=PRIORS,
+        profiles=by_digest(*new),
+    )
+    assert any(note.startswith("no aligned profile: 0 runs of the baseline") for note in verdict.notes)
+
+
+def test_confirmed_values_do_not_know_their_labels():
+    """Base and head make one model, so that which is which changes no value."""
+    program = decode(27)
+    old, new = program.runs(10), program.runs(3, delays={60: 100.0})
+    (finding,) = findings(compare(old, new, FLOORS))
+    fresh = program.runs(6) + program.runs(6, delays={60: 100.0})
+    values = adjusted_us(finding, old[-1], fresh)
+    order = np.random.default_rng(1).permutation(12)
+    assert adjusted_us(finding, old[-1], [fresh[i] for i in order]) == pytest.approx(values[order])
+    assert np.median(values[6:]) - np.median(values[:6]) == pytest.approx(100, rel=0.15)
+
+
+# ---- on disk ----
+
+
+def stored(profiles, tmp_path):
+    baseline = Baseline(
+        workload="train",
+        machine_key="k",
+        backend="cuda",
+        origin=Origin(who="ada", why="first", when="2026-01-01T00:00:00Z"),
+        runs=runs_with(profiles),
+    )
+    path = store.save(tmp_path, baseline, by_digest(*profiles))
+    return path, store.load(tmp_path, "k", "train")
+
+
+def test_profiles_are_stored_beside_the_baseline(tmp_path):
+    program = decode(30)
+    profiles = program.runs(9)
+    path, baseline = stored(profiles, tmp_path)
+    (file,) = path.parent.glob("*.profile.npz")
+    assert file.name == f"train.{baseline.profiles[:8]}.profile.npz"
+    back = store.load_profiles(path, baseline)
+    assert [back[run.profile].digest() for run in baseline.runs] == [p.digest() for p in profiles]
+    stored(program.runs(9), tmp_path)
+    (renewed,) = path.parent.glob("*.profile.npz")
+    assert renewed != file
+
+
+def test_large_programs_keep_the_latest_profiles_within_the_limit(tmp_path):
+    big = replace(train(31), positions=4000)
+    profiles = big.runs(40)
+    path, baseline = stored(profiles, tmp_path)
+    (file,) = path.parent.glob("*.profile.npz")
+    assert file.stat().st_size <= store.PROFILES_LIMIT
+    back = store.load_profiles(path, baseline)
+    assert 10 < len(back) < 40
+    assert profiles[-1].digest() in back
+    assert profiles[0].digest() not in back
+
+
+@pytest.mark.parametrize("spoil", ["remove", "cut", "swap"])
+def test_profiles_that_are_not_those_stored_are_refused(tmp_path, spoil):
+    path, baseline = stored(decode(32).runs(3), tmp_path)
+    (file,) = path.parent.glob("*.profile.npz")
+    if spoil == "remove":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:-10] if spoil == "cut" else b"other")
+    with pytest.raises(BaselineError, match="restore both from git"):
+        store.load_profiles(path, baseline)
+
+
+def test_a_baseline_without_profiles_has_none(tmp_path):
+    baseline = Baseline(
+        workload="train",
+        machine_key="k",
+        backend="cuda",
+        origin=Origin(who="ada", why="first", when="2026-01-01T00:00:00Z"),
+        runs=[make_run()],
+    )
+    path = store.save(tmp_path, baseline)
+    assert list(path.parent.glob("*.npz")) == []
+    assert store.load_profiles(path, store.load(tmp_path, "k", "train")) == {}

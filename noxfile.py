@@ -138,6 +138,13 @@ def bench(session: nox.Session) -> None:
     session.run("python", "tests/bench/overhead.py", *session.posargs)
 
 
+@nox.session(name="gate-sim")
+def gate_sim(session: nox.Session) -> None:
+    """Print how often the aligned profile flags on simulated hosts: false alarms, and delays found."""
+    install(session)
+    session.run("python", "tests/bench/gate_sim.py", *session.posargs)
+
+
 @nox.session
 def ci(session: nox.Session) -> None:
     """Do all that a change must pass: lint, types, C++ tests, Python tests with the whole job."""

@@ -16,7 +16,7 @@ nox.options.reuse_venv = "yes"
 
 ROOT = Path(__file__).parent
 HEADERS = ("nvidia-cuda-cupti>=13,<14", "nvidia-cuda-runtime>=13,<14", "nvidia-cuda-crt>=13,<14")
-TEST_TOOLS = ("hypothesis>=6.90",)
+TEST_TOOLS = ("hypothesis>=6.90", "pyarrow>=15")
 
 
 def install(session: nox.Session, *extra: str) -> None:

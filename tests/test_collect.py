@@ -155,3 +155,14 @@ def test_run_hands_signals_to_the_program(tmp_path: Path, number: signal.Signals
         time.sleep(0.1)  # the program is there before we watch for signals
         ours.send_signal(number)
         assert ours.wait() == 128 + number
+
+
+def test_env_keeps_a_window_that_has_no_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AI_PROF_STEADY", "1")
+    monkeypatch.setenv("AI_PROF_OUTPUT", "/elsewhere")
+    assert main(["env", "--output", str(tmp_path)]) == 0
+    script = capsys.readouterr().out + '\necho "$AI_PROF_STEADY|$AI_PROF_OUTPUT"'
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"1|{tmp_path}"

@@ -12,6 +12,12 @@ from ai_prof.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
+
+WITHOUT_OPTION = tuple(
+    f"AI_PROF_{name}"
+    for name in ("BUFFER_MB", "DELAY", "DURATION", "GRAPHS", "ITERATIONS", "MAX_FILE_MB", "STEADY")
+)
 
 
 def add_capture_options(parser: argparse.ArgumentParser) -> None:
@@ -55,11 +61,15 @@ def make_folder(output: Path, *, new: bool) -> bool:
     return made
 
 
-def capture_options(args: argparse.Namespace) -> dict[str, str]:
-    """The AI_PROF_* variables that the options stand for. Raises UsageError for a note without a key."""
+def capture_options(args: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, str]:
+    """The AI_PROF_* variables that the options stand for, and those of `environ` that have no option.
+
+    Raises UsageError for a note without a key.
+    """
     note = ",".join(args.note)
     for item in note.split(",") if note else ():
         key, equals, _ = item.partition("=")
         if not key or not equals:
             raise UsageError(f"--note {item} is not KEY=VALUE")
-    return {"AI_PROF_NOTE": note} if note else {}
+    kept = {name: environ[name] for name in WITHOUT_OPTION if name in environ}
+    return kept | ({"AI_PROF_NOTE": note} if note else {})

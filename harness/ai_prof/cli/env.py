@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print one `export` line for each variable that differs from the present environment."""
     output = output_folder(args)
-    env = capture_environment(output, args.level, os.environ, capture_options(args))
+    env = capture_environment(output, args.level, os.environ, capture_options(args, os.environ))
     # Each program started from the shell is a capture of its own unless the user shares one id.
     del env["AI_PROF_CAPTURE_ID"]
     for key, value in sorted(env.items()):

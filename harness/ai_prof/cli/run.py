@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Start, wait, summarise. The program's own code when that is not 0."""
     output = output_folder(args)
-    env = capture_environment(output, args.level, os.environ, capture_options(args))
+    env = capture_environment(output, args.level, os.environ, capture_options(args, os.environ))
     made = make_folder(output, new=args.output is None)
     try:
         code = wait(args.command, env)

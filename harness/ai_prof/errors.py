@@ -47,3 +47,7 @@ class EnvironmentInvalidError(AiProfError):
     """The machine, a workload or the capture was not fit to measure."""
 
     exit_code: ClassVar[int] = EXIT_ENVIRONMENT
+
+
+class AttachRefusedError(EnvironmentInvalidError):
+    """A process that cannot be attached to, and what would allow it."""

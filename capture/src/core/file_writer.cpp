@@ -80,7 +80,7 @@ void FileWriter::close() noexcept {
   descriptor_ = -1;
 }
 
-std::unique_ptr<FileWriter> FileWriter::create(const FileWish& wish, std::string& problem) {
+std::unique_ptr<FileWriter> FileWriter::open_new(const FileWish& wish, std::string& problem) {
   if (!make_directories(wish.directory, problem)) return nullptr;
   const std::string stem = file_stem(wish);
   int descriptor = -1;
@@ -94,7 +94,17 @@ std::unique_ptr<FileWriter> FileWriter::create(const FileWish& wish, std::string
     problem = "can't create " + path + ": " + reason(errno) + "; set AI_PROF_OUTPUT";
     return nullptr;
   }
-  std::unique_ptr<FileWriter> file(new FileWriter(descriptor, path, wish.max_bytes));
+  return std::unique_ptr<FileWriter>(new FileWriter(descriptor, path, wish.max_bytes));
+}
+
+std::unique_ptr<FileWriter> FileWriter::create(const FileWish& wish, std::string& problem) {
+  std::unique_ptr<FileWriter> file;
+  if (wish.descriptor < 0) {
+    file = open_new(wish, problem);
+    if (!file) return nullptr;
+  } else {
+    file.reset(new FileWriter(wish.descriptor, "the attacher's file", wish.max_bytes));
+  }
   const std::string header = padded(wish.header);
   format::Preamble preamble{};
   std::memcpy(preamble.magic, format::kMagic, sizeof preamble.magic);
@@ -105,7 +115,7 @@ std::unique_ptr<FileWriter> FileWriter::create(const FileWish& wish, std::string
   std::string start(reinterpret_cast<const char*>(&preamble), sizeof preamble);
   start += header;
   if (!file->append(bytes_of(start))) {
-    problem = "can't write " + path + ": " + reason(errno) + "; set AI_PROF_OUTPUT";
+    problem = "can't write " + file->path() + ": " + reason(errno) + "; set AI_PROF_OUTPUT";
     return nullptr;
   }
   return file;

@@ -18,13 +18,15 @@ struct FileWish {
   std::int64_t pid = 0;
   std::string header;           // JSON
   std::uint64_t max_bytes = 0;  // 0: no bound
+  int descriptor = -1;          // an open, empty file to use instead of a new one
 };
 
 class FileWriter {
  public:
   enum class Put { kWritten, kFull, kFailed };
 
-  // Creates HOST-PID-N.aiprof with the first N that is free. Null, and why in `problem`, when it can't.
+  // Creates HOST-PID-N.aiprof with the first N that is free, unless a descriptor is given; takes that over.
+  // Null, and why in `problem`, when it can't.
   static std::unique_ptr<FileWriter> create(const FileWish& wish, std::string& problem);
 
   ~FileWriter();
@@ -43,6 +45,7 @@ class FileWriter {
 
  private:
   FileWriter(int descriptor, std::string path, std::uint64_t max_bytes);
+  static std::unique_ptr<FileWriter> open_new(const FileWish& wish, std::string& problem);
   bool append(std::span<const std::byte> bytes);
 
   int descriptor_;

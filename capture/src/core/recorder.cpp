@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <system_error>
@@ -15,6 +14,7 @@
 #include "core/host.h"
 #include "core/json.h"
 #include "core/say.h"
+#include "core/signals_blocked.h"
 
 namespace ai_prof {
 namespace {
@@ -38,22 +38,6 @@ std::string string_entry(std::uint32_t id, const std::string& text) {
   return entry;
 }
 
-// Blocks every signal while it lives, so that a thread started under it never takes one of the program's.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_{};
-};
-
 }  // namespace
 
 Recorder::Recorder(Source& source, std::unique_ptr<FileWriter> file)
@@ -61,8 +45,8 @@ Recorder::Recorder(Source& source, std::unique_ptr<FileWriter> file)
 
 Recorder* Recorder::start(const Config& config, Source& source, std::string_view name) noexcept {
   try {
-    const FileWish wish{config.output, host_name(), getpid(), make_header(config, name),
-                        config.max_file_bytes};
+    const FileWish wish{config.output,         host_name(),      getpid(), make_header(config, name),
+                        config.max_file_bytes, config.descriptor};
     std::string problem;
     std::unique_ptr<FileWriter> file = FileWriter::create(wish, problem);
     if (!file) {
@@ -186,18 +170,18 @@ void Recorder::end(format::EndReason reason) noexcept {
   changed_.notify_all();
 }
 
-void Recorder::stop(format::EndReason reason, milliseconds patience) noexcept {
-  if (getpid() != process_) return;  // a child made by a bare clone: it has neither thread nor right
+bool Recorder::stop(format::EndReason reason, milliseconds patience) noexcept {
+  if (getpid() != process_) return false;  // a child made by a bare clone: it has neither thread nor right
   std::unique_lock lock(mutex_);
   if (!stopping_ && !done_) {
     stopping_ = true;
     reason_ = reason;
     changed_.notify_all();
   }
-  if (!changed_.wait_for(lock, patience, [this] { return done_; })) {
-    closed_.store(true, std::memory_order_release);
-    say("the driver did not let the capture end in time; its last records are missing");
-  }
+  if (changed_.wait_for(lock, patience, [this] { return done_; })) return true;
+  closed_.store(true, std::memory_order_release);
+  say("the driver did not let the capture end in time; its last records are missing");
+  return false;
 }
 
 std::uint32_t Recorder::intern(std::string_view text) {
@@ -324,6 +308,11 @@ void Recorder::close_file() {
   const format::EndRecord end{monotonic_ns(), reason_, 0};
   write(format::kEnd, sizeof end, 1, std::as_bytes(std::span(&end, 1)));
   file_->close();
+  // What lives on is small: a process may be attached to many times.
+  batches_ = {};
+  const std::lock_guard lock(text_mutex_);
+  ids_ = {};
+  pending_strings_ = {};
 }
 
 }  // namespace ai_prof

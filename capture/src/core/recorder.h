@@ -71,8 +71,9 @@ class Recorder {
   // Ends the capture after the drain at hand, without waiting. Idempotent; the recorder's thread may call it.
   void end(format::EndReason reason) noexcept;
 
-  // Ends the capture and waits for the file, at most `patience`. Idempotent; not from the recorder's thread.
-  void stop(format::EndReason reason, std::chrono::milliseconds patience) noexcept;
+  // Ends the capture and waits for the file, at most `patience`. False when that was too short. Idempotent;
+  // not from the recorder's thread.
+  bool stop(format::EndReason reason, std::chrono::milliseconds patience) noexcept;
 
   // ---- the recorder's thread only (drain, calibrate, finish) ----
   // Counts the record as captured, or as invalid when its times are.

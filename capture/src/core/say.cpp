@@ -2,13 +2,27 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <exception>
 #include <span>
 #include <string>
 
 namespace ai_prof {
+namespace {
+
+std::atomic<void (*)(std::string_view) noexcept> g_listener{nullptr};
+
+}  // namespace
+
+void say_to(void (*listener)(std::string_view) noexcept) noexcept {
+  g_listener.store(listener);
+}
 
 void say(std::string_view problem) noexcept {
+  if (const auto listener = g_listener.load(); listener != nullptr) {
+    listener(problem);
+    return;
+  }
   try {
     std::string line = "ai-prof: ";
     line.append(problem).push_back('\n');

@@ -1,5 +1,6 @@
 #include "cupti/cuda_source.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/json.h"
@@ -16,19 +17,32 @@ using std::chrono::steady_clock;
 constexpr milliseconds kRound{250};
 
 // CUPTI's callbacks carry no word of ours.
-CudaSource* g_source = nullptr;
+std::atomic<CudaSource*> g_source{nullptr};
+
+// Since 12.6 it is known to end well with CUDA graphs too.
+constexpr std::uint32_t kFinalizes = 24;
+
+// One for all captures of the process: CUPTI may give a buffer back after the capture that lent it.
+BufferPool& the_pool(std::size_t bytes) {
+  static auto* pool = new BufferPool(bytes);
+  return *pool;
+}
+
+// The libcupti of an earlier capture of this process; `path` is empty before the first.
+CuptiApi g_loaded;
+bool g_brought = false;  // that libcupti came into the process with us
 
 }  // namespace
 
 CudaSource::CudaSource(const Config& config)
     : config_(config),
       driver_(load_driver()),
-      pool_(config.buffer_bytes),
+      pool_(the_pool(config.buffer_bytes)),
       window_(config, steady_clock::now()),
       decoder_(driver_, window_),
       clock_(api_) {}
 
-void CudaSource::start(const Config& config) {
+Recorder* CudaSource::start(const Config& config) {
   auto* source = new CudaSource(config);
   g_source = source;
   std::string error;
@@ -37,17 +51,38 @@ void CudaSource::start(const Config& config) {
   Recorder* recorder = Recorder::start(config, *source, "cuda");
   if (recorder == nullptr) {
     if (begun) source->abandon();
-    return;
+    return nullptr;
   }
   source->describe(*recorder, error);
   source->recorder_.store(recorder, std::memory_order_release);
   if (!begun) recorder->end(format::kEndError);
+  return recorder;
+}
+
+bool CudaSource::recording() noexcept {
+  CudaSource* source = g_source.load();
+  if (source == nullptr) return false;
+  Recorder* recorder = source->recorder_.load(std::memory_order_acquire);
+  return recorder != nullptr && !recorder->closed();
 }
 
 bool CudaSource::load(std::string& error) {
-  const std::vector<std::string> candidates =
-      cupti_candidates(config_.cupti, mapped_files(), driver_.version());
-  if (load_cupti(candidates, api_, error)) return true;
+  if (!g_loaded.path.empty()) {
+    api_ = g_loaded;
+    return true;
+  }
+  const std::vector<std::string> mapped = mapped_files();
+  std::vector<std::string> candidates = cupti_candidates(config_.cupti, mapped, driver_.version());
+  if (!config_.cupti_passed.empty()) {
+    const bool there = candidates.front().starts_with('/') &&
+                       std::find(mapped.begin(), mapped.end(), candidates.front()) != mapped.end();
+    candidates.insert(candidates.begin() + (there ? 1 : 0), config_.cupti_passed);
+  }
+  if (load_cupti(candidates, api_, error)) {
+    g_loaded = api_;
+    g_brought = std::find(mapped.begin(), mapped.end(), api_.path) == mapped.end();
+    return true;
+  }
   error = "no usable libcupti (" + error + "); install nvidia-cuda-cupti or name one with AI_PROF_CUPTI";
   return false;
 }
@@ -94,14 +129,15 @@ void CudaSource::describe(Recorder& recorder, const std::string& error) {
 
 void CUPTIAPI CudaSource::requested(std::uint8_t** buffer, std::size_t* bytes,
                                     std::size_t* most_records) noexcept {
-  *buffer = g_source->pool_.take(*bytes);
+  CudaSource* source = g_source.load(std::memory_order_acquire);
+  *buffer = source->pool_.take(*bytes);
   *most_records = 0;
-  g_source->alive_.store(true, std::memory_order_release);
+  source->alive_.store(true, std::memory_order_release);
 }
 
 void CUPTIAPI CudaSource::completed(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t,
                                     std::size_t valid) noexcept {
-  if (buffer != nullptr) g_source->keep(buffer, valid);
+  if (buffer != nullptr) g_source.load(std::memory_order_acquire)->keep(buffer, valid);
 }
 
 void CudaSource::keep(std::uint8_t* buffer, std::size_t valid) noexcept {
@@ -211,11 +247,22 @@ void CudaSource::finish(Recorder& recorder, format::EndReason reason) {
     read_buffers(recorder);
     decoder_.finish(recorder);
     sampler_.sample(decoder_.devices(), true, recorder);
-    if (reason != format::kEndExit) api_.cuptiUnsubscribe(subscriber_);
+    if (reason != format::kEndExit) let_go(recorder);
     judge(recorder);
     window_.tell(recorder);
+    decoder_.forget();
   }
   if (!warnings_.empty()) recorder.meta("warnings", json_list(warnings_));
+}
+
+// A libcupti that the program has itself may serve its own profiler later, which a finalize can leave without
+// records. One that came with us serves nobody else: finalizing it takes the last of its cost away.
+void CudaSource::let_go(Recorder& recorder) {
+  api_.cuptiUnsubscribe(subscriber_);
+  const bool ours = config_.descriptor >= 0 && g_brought;
+  if (!ours || api_.version < kFinalizes || api_.cuptiFinalize == nullptr) return;
+  const CUptiResult result = api_.cuptiFinalize();
+  recorder.meta("cupti_finalized", json_string(api_.describe(result)));
 }
 
 // What a user must know of a capture that looks well and is not.

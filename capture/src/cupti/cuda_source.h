@@ -24,8 +24,12 @@ class CudaSource final : public Source {
  public:
   // Loads CUPTI and begins to record, then opens the file: the exit handlers of what was loaded last run
   // first, and the recorder's must run before CUPTI's. Whatever fails is said and kept in the file's META.
-  // Once in a process; the source lives for ever.
-  static void start(const Config& config);
+  // One at a time in a process; the source lives for ever, and so does `config`.
+  // Null when there is no file to write to.
+  static Recorder* start(const Config& config);
+
+  // A capture is under way in this process.
+  static bool recording() noexcept;
 
   std::chrono::milliseconds drain(Recorder& recorder) override;
   void calibrate(Recorder& recorder) override;
@@ -55,11 +59,12 @@ class CudaSource final : public Source {
   void read(const Filled& filled, Recorder& recorder);
   void turn_window(Recorder& recorder);
   void judge(Recorder& recorder);
+  void let_go(Recorder& recorder);
 
   const Config& config_;
   CuptiApi api_;
   DriverApi driver_;
-  BufferPool pool_;
+  BufferPool& pool_;
   Window window_;
   Decoder decoder_;
   HostClock clock_;

@@ -27,6 +27,7 @@ namespace ai_prof::cupti {
 
 // Absent in older releases; null then.
 #define AI_PROF_CUPTI_OPTIONAL(X)  \
+  X(cuptiFinalize)                 \
   X(cuptiSetThreadIdType)          \
   X(cuptiActivityEnableRuntimeApi) \
   X(cuptiActivityEnableDriverApi)

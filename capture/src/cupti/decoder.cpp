@@ -277,6 +277,14 @@ void Decoder::worked(std::uint32_t device, std::uint32_t context, Recorder& reco
   state.worked = true;
 }
 
+void Decoder::forget() {
+  names_ = {};
+  calls_.forget();
+  devices_ = {};
+  contexts_ = {};
+  ranges_ = {};
+}
+
 std::uint32_t Decoder::idle_contexts() const {
   const auto idle = [](const auto& entry) { return !entry.second.worked; };
   return static_cast<std::uint32_t>(std::ranges::count_if(contexts_, idle));

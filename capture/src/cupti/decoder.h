@@ -38,6 +38,8 @@ class Decoder {
   [[nodiscard]] std::uint64_t launches() const { return calls_.launches(); }
   // Contexts that were created and of which no device work was seen.
   [[nodiscard]] std::uint32_t idle_contexts() const;
+  // Gives back its memory; nothing is decoded any more.
+  void forget();
 
  private:
   struct ContextState {

@@ -49,6 +49,14 @@ void HostCalls::round(Recorder& recorder) {
   waiting_.swap(fresh_);
 }
 
+void HostCalls::forget() {
+  // Not `= {}`, which keeps a vector's memory.
+  std::vector<std::uint32_t>().swap(runtime_);
+  std::vector<format::CallRecord>().swap(fresh_);
+  std::vector<format::CallRecord>().swap(waiting_);
+  names_.clear();
+}
+
 void HostCalls::finish(Recorder& recorder) {
   write_outermost(waiting_, recorder);
   write_outermost(fresh_, recorder);

@@ -22,6 +22,9 @@ class HostCalls {
   // Writes all that wait.
   void finish(Recorder& recorder);
 
+  // Gives back its memory; nothing is added any more.
+  void forget();
+
   // Launches of kernels and graphs so far.
   [[nodiscard]] std::uint64_t launches() const { return launches_; }
 

@@ -2,6 +2,7 @@
 #include <cuda.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 extern "C" {
@@ -9,6 +10,11 @@ extern "C" {
 CUresult cuDriverGetVersion(int* version) {
   *version = 13000;
   return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetCount(int* count) {
+  *count = 1;
+  return std::getenv("MOCK_CUDA_IS_DOWN") == nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 
 CUresult cuDeviceGet(CUdevice* device, int ordinal) {

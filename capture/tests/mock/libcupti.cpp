@@ -144,6 +144,11 @@ CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle) {
   return CUPTI_SUCCESS;
 }
 
+CUptiResult cuptiFinalize() {
+  ++g_mock.finalized;
+  return g_mock.subscribed ? CUPTI_ERROR_UNKNOWN : CUPTI_SUCCESS;
+}
+
 CUptiResult cuptiGetTimestamp(std::uint64_t* now) {
   *now = mock_now();
   return CUPTI_SUCCESS;

@@ -21,6 +21,7 @@ struct MockCupti {
   // What the library did.
   std::atomic<bool> subscribed{false};
   std::atomic<unsigned> flushes{0};
+  std::atomic<unsigned> finalized{0};
 };
 
 extern "C" {

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 VERBS = {
     "run": "start a program under capture",
     "env": "print the environment that captures what is started in it",
+    "attach": "capture programs that already run",
+    "stop": "end the capture of a program that was attached to",
+    "status": "list the programs that are attached to",
     "summary": "say why the GPU idles, from a capture",
     "diff": "say what changed between two captures, and whether it is a gain",
     "export": "write a capture as a timeline file",

@@ -1,0 +1,182 @@
+// The agent from its entry to the closed file, called as an attacher makes a target call it.
+// Usage: agent_test LIBRARY MOCK MOCK_CUDA
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <new>
+#include <string>
+#include <thread>
+
+#include "agent/control.h"
+#include "capture_file.h"
+#include "check.h"
+#include "core/clock.h"
+#include "emit.h"
+#include "mock_cupti.h"
+
+namespace {
+
+using namespace ai_prof;
+using namespace ai_prof::test;
+using namespace ai_prof::agent;
+
+int (*g_attach)(int, int, int) = nullptr;
+MockCupti* g_mock = nullptr;
+decltype(&::mock_emit) g_emit = nullptr;
+decltype(&::mock_now) g_now = nullptr;
+
+// What an attacher does, in this process.
+class Attacher {
+ public:
+  explicit Attacher(const std::string& settings) {
+    descriptor_ = memfd_create("control", MFD_CLOEXEC);
+    CHECK(ftruncate(descriptor_, sizeof(Control)) == 0);
+    void* page = mmap(nullptr, sizeof(Control), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+    control = new (page) Control{};
+    std::memcpy(control->magic, kControlMagic, sizeof kControlMagic);
+    std::memcpy(control->settings, settings.data(), settings.size());
+    control->settings_bytes = static_cast<std::uint32_t>(settings.size());
+  }
+
+  // `output` is passed on unless it is -1.
+  int enter(int output) const {
+    int ends[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    if (output >= 0) send(ends[0], output);
+    close(ends[0]);
+    return g_attach(descriptor_, ends[1], -1);
+  }
+
+  void go() const {
+    control->go_at_ns = monotonic_ns();
+    control->request = kGo;
+  }
+
+  bool reaches(State state) const {
+    for (int i = 0; i < 2000 && control->state != state; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return control->state == state;
+  }
+
+  Control* control;
+
+ private:
+  static void send(int socket, int descriptor) {
+    char byte = 0;
+    iovec part{&byte, 1};
+    alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = space;
+    message.msg_controllen = sizeof space;
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+    CHECK(sendmsg(socket, &message, 0) == 1);
+    close(descriptor);
+  }
+
+  int descriptor_;
+};
+
+std::string settings(const std::string& more = "") {
+  using namespace std::string_literals;
+  return "AI_PROF_ENABLE=1\0AI_PROF_CAPTURE_ID=x\0AI_PROF_LEVEL=api\0"s + more;
+}
+
+void emit_kernel() {
+  const auto record = kernel("k", g_now(), 1);
+  g_emit(&record, sizeof record);
+}
+
+void rounds_record_and_leave_cupti_free(const Folder& folder) {
+  for (int round = 0; round < 3; ++round) {
+    const std::string path = folder.path / ("round-" + std::to_string(round));
+    const Attacher attacher(settings());
+    CHECK(attacher.enter(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) == 0);
+    CHECK(attacher.reaches(kReady));
+    CHECK(!g_mock->subscribed);
+    CHECK(Attacher(settings()).enter(-1) == 1);  // one at a time
+    attacher.go();
+    CHECK(attacher.reaches(kRecording));
+    emit_kernel();
+    attacher.control->request = kStop;
+    CHECK(attacher.reaches(kEnded));
+    CHECK(!g_mock->subscribed);
+    CHECK(attacher.control->pid == getpid());
+    const CaptureFile file(path);
+    CHECK(file.records<format::KernelRecord>(format::kKernel).size() == 1);
+    CHECK(file.records<format::EndRecord>(format::kEnd).at(0).reason == format::kEndStop);
+  }
+}
+
+void the_window_ends_by_itself(const Folder& folder) {
+  using namespace std::string_literals;
+  const std::string path = folder.path / "window";
+  const Attacher attacher(settings("AI_PROF_DURATION=0.3\0"s));
+  CHECK(attacher.enter(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) == 0);
+  attacher.go();
+  CHECK(attacher.reaches(kEnded));
+  CHECK(CaptureFile(path).records<format::EndRecord>(format::kEnd).at(0).reason == format::kEndWindow);
+}
+
+void without_cuda_nothing_is_written(const Folder& folder) {
+  using namespace std::string_literals;
+  const std::string path = folder.path / "nothing";
+  setenv("MOCK_CUDA_IS_DOWN", "1", 1);
+  const Attacher attacher(settings("AI_PROF_DURATION=0.2\0"s));
+  CHECK(attacher.enter(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) == 0);
+  attacher.go();
+  CHECK(attacher.reaches(kNoCuda));
+  unsetenv("MOCK_CUDA_IS_DOWN");
+  CHECK(std::filesystem::file_size(path) == 0);
+}
+
+void bad_input_is_told_to_the_attacher() {
+  using namespace std::string_literals;
+  const Attacher wrong("AI_PROF_ENABLE=1\0AI_PROF_LEVEL=most\0"s);
+  CHECK(wrong.enter(open("/dev/null", O_RDWR | O_CLOEXEC)) == 0);
+  CHECK(wrong.reaches(kFailed));
+  CHECK(std::strstr(wrong.control->message, "AI_PROF_LEVEL=most") != nullptr);
+  const Attacher empty(settings());
+  CHECK(empty.enter(-1) == 0);
+  CHECK(empty.reaches(kFailed));
+  CHECK(std::strstr(empty.control->message, "no file") != nullptr);
+  Attacher other(settings());
+  other.control->magic[7] = '9';  // another version's
+  CHECK(other.enter(-1) == 1);
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  if (count != 4) return 2;
+  const Folder folder;
+  setenv("AI_PROF_OUTPUT", folder.path.c_str(), 1);
+  dlopen(words[3], RTLD_NOW);
+  // By the name under which the library looks for a libcupti that the program has.
+  const std::filesystem::path cupti = folder.path / "libcupti.so.13";
+  std::filesystem::copy_file(words[2], cupti);
+  void* mock = dlopen(cupti.c_str(), RTLD_NOW);
+  void* library = dlopen(words[1], RTLD_NOW);
+  if (mock == nullptr || library == nullptr) return 3;
+  g_attach = reinterpret_cast<decltype(g_attach)>(dlsym(library, "ai_prof_attach"));
+  g_mock = reinterpret_cast<decltype(&::mock_cupti)>(dlsym(mock, "mock_cupti"))();
+  g_emit = reinterpret_cast<decltype(g_emit)>(dlsym(mock, "mock_emit"));
+  g_now = reinterpret_cast<decltype(g_now)>(dlsym(mock, "mock_now"));
+  rounds_record_and_leave_cupti_free(folder);
+  the_window_ends_by_itself(folder);
+  without_cuda_nothing_is_written(folder);
+  bad_input_is_told_to_the_attacher();
+  CHECK(g_mock->finalized == 0);
+  return verdict();
+}

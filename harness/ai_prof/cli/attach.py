@@ -1,0 +1,93 @@
+"""`ai-prof attach --pid PID`: capture programs that already run, and leave them as they were."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from ai_prof.cli.capture_options import add_capture_options, capture_options, output_folder
+from ai_prof.cli.run import tell
+from ai_prof.collect.attach import Session, attach, stop, watch
+from ai_prof.collect.control import State
+from ai_prof.errors import EnvironmentInvalidError, NothingToCompareError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "--pid", type=int, action="append", required=True, metavar="PID", help="a process; may be repeated"
+    )
+    parser.add_argument(
+        "--duration",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="how long to record (default: until Ctrl-C or `ai-prof stop`)",
+    )
+    add_capture_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Attach, wait, summarise."""
+    output = output_folder(args)
+    if list(output.glob("*.aiprof")):
+        msg = f"{output} already holds a capture: choose another --output"
+        raise UsageError(msg)
+    if not 0 <= args.duration <= 1e9:
+        msg = "--duration takes seconds"
+        raise UsageError(msg)
+    options = {"AI_PROF_LEVEL": args.level, "AI_PROF_DURATION": str(args.duration), **capture_options(args)}
+    sessions = attach(list(dict.fromkeys(args.pid)), output, options)
+    pids = ", ".join(str(session.process.pid) for session in sessions)
+    say(f"attached to {pids}; threads stood for {pauses(sessions)} ms")
+    try:
+        follow(sessions)
+    except KeyboardInterrupt:
+        say("stopping")
+    stop(sessions)
+    return conclude(sessions, output)
+
+
+def say(text: str) -> None:
+    """A line for people, beside the result."""
+    sys.stderr.write(f"ai-prof: {text}\n")
+
+
+def pauses(sessions: Sequence[Session]) -> str:
+    """The longest time that a thread of a target was held, in ms."""
+    return f"{max(session.pause_s for session in sessions) * 1e3:.1f}"
+
+
+def follow(sessions: Sequence[Session]) -> None:
+    """Wait for all to end; on a terminal show how long it has been."""
+    began = time.monotonic()
+    for going in watch(sessions):
+        if sys.stderr.isatty():
+            waiting = any(session.control.state == State.AWAITS_CUDA for session in going)
+            what = "waiting for CUDA" if waiting else "recording"
+            sys.stderr.write(f"\rai-prof: {what}, {time.monotonic() - began:.0f} s ")
+    if sys.stderr.isatty():
+        sys.stderr.write("\n")
+
+
+def conclude(sessions: Sequence[Session], output: object) -> int:
+    """Tell what was recorded. Raises when a capture failed or nothing used CUDA."""
+    for session in sessions:
+        state = session.control.state
+        if session.control.message:
+            say(f"process {session.process.pid}: {session.control.message}")
+        if session.path.stat().st_size == 0:
+            session.path.unlink()
+        if state == State.FAILED:
+            msg = f"the capture of process {session.process.pid} failed"
+            raise EnvironmentInvalidError(msg)
+    if all(not session.path.exists() for session in sessions):
+        msg = "no process used CUDA in that time: there is nothing to show"
+        raise NothingToCompareError(msg)
+    say(f"capture in {output}")
+    return tell(sessions[0].path.parent)

@@ -1,0 +1,190 @@
+"""Capture processes that already run: start them together, wait, stop."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ai_prof.collect.autostart import library_path
+from ai_prof.collect.control import Control, State, find_control
+from ai_prof.collect.inject import inject
+from ai_prof.collect.procfs import PROC, Process
+from ai_prof.collect.refusal import why_refused
+from ai_prof.errors import AttachRefusedError, EnvironmentInvalidError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_READY_SECONDS = 10.0
+_TOGETHER_NS = 200_000_000  # every agent has looked at its page by then
+_STOP_SECONDS = 70.0  # the agent's own patience with a long kernel, and some
+_TURN_SECONDS = 0.05
+_WHEELS = ("nvidia/cu13/lib/libcupti.so.13", "nvidia/cuda_cupti/lib/libcupti.so.12")
+
+
+@dataclass
+class Session:
+    """One process under capture."""
+
+    process: Process
+    control: Control
+    path: Path
+    pause_s: float
+
+    @property
+    def over(self) -> bool:
+        """The capture has ended, or the process has."""
+        return self.control.state.over or not self.process.alive()
+
+
+def find_cupti(environ: Mapping[str, str]) -> Path | None:
+    """A libcupti to offer to targets that have none: AI_PROF_CUPTI, else the one of this Python."""
+    if named := environ.get("AI_PROF_CUPTI"):
+        if not Path(named).is_file():
+            msg = f"AI_PROF_CUPTI names {named}, which is no file"
+            raise UsageError(msg)
+        return Path(named)
+    found = (Path(folder) / wheel for wheel in _WHEELS for folder in sys.path if folder)
+    return next((path for path in found if path.is_file()), None)
+
+
+def new_file(folder: Path, pid: int) -> tuple[int, Path]:
+    """Create HOST-PID-N.aiprof with the first free N; an open descriptor and the path."""
+    stem = f"{socket.gethostname().replace('/', '_')}-{pid}"
+    number = 0
+    while True:
+        path = folder / f"{stem}-{number}.aiprof"
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), path
+        except FileExistsError:
+            number += 1
+
+
+def _attach_one(process: Process, library: Path, settings: Mapping[str, str], cupti: int | None) -> Session:
+    try:
+        if find_control(process) is not None:
+            remedy = f"end that with `ai-prof stop --pid {process.pid}`"
+            msg = f"process {process.pid} is attached to already: {remedy}"
+            raise AttachRefusedError(msg)
+    except PermissionError as error:
+        raise why_refused(process) from error
+    output, path = new_file(Path(settings["AI_PROF_OUTPUT"]), process.pid)
+    try:
+        injected = inject(process, library, settings, output, cupti)
+        session = Session(process, injected.control, path, injected.pause_s)
+        _await_ready(session)
+    except BaseException:
+        path.unlink()
+        raise
+    finally:
+        os.close(output)
+    return session
+
+
+def _await_ready(session: Session) -> None:
+    deadline = time.monotonic() + _READY_SECONDS
+    while session.control.state == State.PREPARED and time.monotonic() < deadline:
+        if not session.process.alive():
+            msg = f"process {session.process.pid} ended while it was being attached to"
+            raise UsageError(msg)
+        time.sleep(0.002)
+    if session.control.state != State.READY:
+        why = session.control.message or "its agent did not start"
+        msg = f"cannot attach to process {session.process.pid}: {why}"
+        raise AttachRefusedError(msg)
+
+
+def attach(pids: Sequence[int], output: Path, options: Mapping[str, str]) -> list[Session]:
+    """Start a capture of the processes `pids` into the folder `output`, at one moment.
+
+    `options` are AI_PROF_* settings (level, duration, note). All processes are captured, or none: raises
+    UsageError for one that does not exist, AttachRefusedError for one that can't be attached to.
+    """
+    library = library_path()
+    if library is None:
+        msg = "this installation has no native capture library: install ai-prof on Linux with a C++ compiler"
+        raise EnvironmentInvalidError(msg)
+    output.mkdir(parents=True, exist_ok=True)
+    settings = {
+        "AI_PROF_ENABLE": "1",
+        "AI_PROF_OUTPUT": str(output.resolve()),
+        "AI_PROF_CAPTURE_ID": secrets.token_hex(8),
+        **options,
+    }
+    offered = find_cupti(os.environ)
+    cupti = os.open(offered, os.O_RDONLY | os.O_CLOEXEC) if offered else None
+    sessions: list[Session] = []
+    try:
+        for pid in pids:
+            sessions.append(_attach_one(Process(pid), Path(library), settings, cupti))  # noqa: PERF401 - undone below
+    except BaseException:
+        for session in sessions:
+            session.control.stop()
+            session.path.unlink()
+        raise
+    finally:
+        if cupti is not None:
+            os.close(cupti)
+    at = time.monotonic_ns() + _TOGETHER_NS
+    for session in sessions:
+        session.control.go(at)
+    return sessions
+
+
+def watch(sessions: Sequence[Session]) -> Iterator[list[Session]]:
+    """Yield the sessions that go on, twenty times a second, until none does."""
+    while going := [session for session in sessions if not session.over]:
+        yield going
+        time.sleep(_TURN_SECONDS)
+
+
+def stop(sessions: Sequence[Session]) -> None:
+    """End the captures and wait for their files. Raises EnvironmentInvalidError where one does not end."""
+    for session in sessions:
+        session.control.stop()
+    deadline = time.monotonic() + _STOP_SECONDS
+    for going in watch(sessions):
+        if time.monotonic() > deadline:
+            pids = ", ".join(str(session.process.pid) for session in going)
+            msg = f"the driver does not let the capture of {pids} end: its last records may be missing"
+            raise EnvironmentInvalidError(msg)
+
+
+def stop_process(pid: int) -> Path:
+    """End the capture of `pid`, whoever started it; the folder that it was recorded into.
+
+    Raises UsageError when the process does not exist or is not attached to.
+    """
+    process = Process(pid)
+    process.status()
+    try:
+        control = find_control(process)
+    except PermissionError as error:
+        raise why_refused(process) from error
+    if control is None:
+        msg = f"process {pid} is not attached to"
+        raise UsageError(msg)
+    output = Path(control.settings()["AI_PROF_OUTPUT"])
+    stop([Session(process, control, output, 0.0)])
+    return output
+
+
+def attached() -> list[tuple[int, Control]]:
+    """The processes that we may look into and that are attached to."""
+    found = []
+    for path in PROC.iterdir():
+        if not path.name.isdigit():
+            continue
+        try:
+            control = find_control(Process(int(path.name)))
+        except (PermissionError, UsageError, ProcessLookupError):
+            continue
+        if control is not None:
+            found.append((int(path.name), control))
+    return found

@@ -1,0 +1,154 @@
+"""Bring the agent into a process: the library, its control page and the descriptors that it records with."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import errno
+import os
+import socket
+import struct
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ai_prof.collect import x86_64 as cpu
+from ai_prof.collect.borrow import Borrowed, borrow
+from ai_prof.collect.control import NAME, Control
+from ai_prof.collect.memory import Memory
+from ai_prof.collect.ptrace import ThreadGoneError
+from ai_prof.collect.refusal import why_refused
+from ai_prof.collect.target import LIBRARY, Target, examine, library_entry
+from ai_prof.errors import AttachRefusedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ai_prof.collect.procfs import Process
+
+_MFD_CLOEXEC = 1
+_RTLD_NOW = 2
+_UNIX_STREAM_CLOEXEC = (1, 1 | 0o2000000)
+_NO_LIBRARY = 2**32 - 1  # -1 as an int
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Injected:
+    """An agent that waits for its go."""
+
+    control: Control
+    pause_s: float  # how long the borrowed thread stood
+
+
+class _Step(Exception):  # noqa: N818 - never leaves this module
+    """A step in the target failed: why."""
+
+
+def _checked(result: int, what: str) -> int:
+    if result >= 0:
+        return result
+    reason = os.strerror(-result)
+    if -result in {errno.EPERM, errno.ENOSYS, errno.EACCES}:
+        reason += " (a seccomp filter or security module of the target)"
+    raise _Step(f"{what}: {reason}")
+
+
+def _new_memfd(borrowed: Borrowed, name: str) -> int:
+    at = borrowed.scratch(name.encode() + b"\0")
+    return _checked(borrowed.system_call(cpu.NR_MEMFD_CREATE, at, _MFD_CLOEXEC), "it can't make a memfd")
+
+
+def _load_library(borrowed: Borrowed, target: Target, memory: Memory, image: bytes) -> tuple[int, int]:
+    """Load our library from memory. The agent's entry, and the target's descriptor of the image."""
+    descriptor = _new_memfd(borrowed, LIBRARY)
+    with (target.process.path / "fd" / str(descriptor)).open("wb") as file:
+        file.write(image)
+    at = borrowed.scratch(f"/proc/self/fd/{descriptor}\0".encode())
+    borrowed.function(target.dlopen, at, _RTLD_NOW | target.dlopen_flag)
+    entry = library_entry(target.process, memory)
+    if entry is None:
+        borrowed.system_call(cpu.NR_CLOSE, descriptor)
+        why = "its loader refused our library, which needs glibc 2.28 or newer and a /proc of its own"
+        raise _Step(why)
+    return entry, descriptor
+
+
+def _pass_descriptors(borrowed: Borrowed, process: Process, descriptors: list[int]) -> int:
+    """Queue our `descriptors` in a socket of the target; the target's end of it.
+
+    Works across namespaces and users: the target makes the pair, and we take a copy of one end.
+    """
+    at = borrowed.scratch(bytes(8))
+    _checked(borrowed.system_call(cpu.NR_SOCKETPAIR, *_UNIX_STREAM_CLOEXEC, 0, at), "it can't make a socket")
+    ours, theirs = struct.unpack("<ii", borrowed.read(at, 8))
+    handle = os.pidfd_open(process.pid)
+    try:
+        copy: int = _libc.syscall(cpu.NR_PIDFD_GETFD, handle, ours, 0)
+        code = ctypes.get_errno()
+    finally:
+        os.close(handle)
+    borrowed.system_call(cpu.NR_CLOSE, ours)
+    if copy < 0:
+        borrowed.system_call(cpu.NR_CLOSE, theirs)
+        raise _Step(
+            f"pidfd_getfd: {os.strerror(code)} (it needs Linux 5.6 or newer and no filter against it)"
+        )
+    with socket.socket(fileno=copy) as end:
+        rights = array.array("i", descriptors).tobytes()
+        end.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    return int(theirs)
+
+
+def _start_agent(  # noqa: PLR0913, PLR0917 - what one sequence of calls needs
+    borrowed: Borrowed,
+    target: Target,
+    memory: Memory,
+    image: bytes,
+    settings: Mapping[str, str],
+    passed: list[int],
+) -> Control:
+    entry = library_entry(target.process, memory)
+    library = _NO_LIBRARY
+    if entry is None:
+        entry, library = _load_library(borrowed, target, memory, image)
+    page = _new_memfd(borrowed, NAME)
+    try:
+        control = Control.create(target.process, page, settings)
+        theirs = _pass_descriptors(borrowed, target.process, passed)
+    except _Step:
+        borrowed.system_call(cpu.NR_CLOSE, page)
+        raise
+    borrowed.function(entry, page, theirs, library)
+    return control
+
+
+def inject(
+    process: Process, library: Path, settings: Mapping[str, str], output: int, cupti: int | None
+) -> Injected:
+    """Bring the agent into `process` and let it wait for `Control.go`.
+
+    `output` and `cupti` are open descriptors: the file to record into, and a libcupti for a target that has
+    none. Raises UsageError when there is no such process, AttachRefusedError when it can't be done.
+    """
+    passed = [output] if cupti is None else [output, cupti]
+    try:
+        with Memory(process, write=True) as memory:
+            target = examine(process, memory)
+            image = library.read_bytes()
+            borrowed, began = borrow(target, memory)
+            try:
+                control = _start_agent(borrowed, target, memory, image, settings, passed)
+            finally:
+                borrowed.give_back()
+            return Injected(control, time.perf_counter() - began)
+    except ThreadGoneError as error:
+        msg = f"process {process.pid} ended while it was being attached to"
+        raise UsageError(msg) from error
+    except PermissionError as error:
+        raise why_refused(process) from error
+    except _Step as error:
+        msg = f"cannot attach to process {process.pid}: {error}"
+        raise AttachRefusedError(msg) from error

@@ -1,0 +1,114 @@
+"""What /proc says of a process; every path goes through `Process.path`, so that a test can fake it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from ai_prof.errors import UsageError
+
+PROC = Path("/proc")
+
+
+class Mapping(NamedTuple):
+    """A line of /proc/PID/maps; `path` is empty for anonymous memory."""
+
+    start: int
+    end: int
+    permissions: str
+    offset: int
+    path: str
+
+
+class Blocked(NamedTuple):
+    """A thread inside a system call: its number, arguments, stack and instruction pointer."""
+
+    number: int
+    arguments: tuple[int, ...]
+    stack: int
+    instruction: int
+
+
+def parse_maps(text: str) -> list[Mapping]:
+    """The mappings in the text of /proc/PID/maps, by address."""
+    mappings = []
+    for line in text.splitlines():
+        words = line.split(None, 5)
+        start, end = (int(word, 16) for word in words[0].split("-"))
+        mappings.append(Mapping(start, end, words[1], int(words[2], 16), words[5] if len(words) > 5 else ""))
+    return mappings
+
+
+def parse_blocked(text: str) -> Blocked | None:
+    """The text of /proc/PID/task/TID/syscall; None for a thread that runs or waits outside a call."""
+    words = text.split()
+    if len(words) != 9:
+        return None
+    values = [int(word, 16) for word in words[1:]]
+    return Blocked(int(words[0]), tuple(values[:6]), values[6], values[7])
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process, alive or not. Reading a file of one that is gone raises UsageError."""
+
+    pid: int
+    proc: Path = PROC
+
+    @cached_property
+    def path(self) -> Path:
+        """/proc/PID."""
+        return self.proc / str(self.pid)
+
+    def read(self, name: str) -> str:
+        """The text of /proc/PID/`name`. Raises PermissionError where the kernel refuses it."""
+        try:
+            return (self.path / name).read_text(errors="surrogateescape")
+        except (FileNotFoundError, ProcessLookupError) as error:
+            msg = f"there is no process {self.pid}"
+            raise UsageError(msg) from error
+
+    def status(self) -> dict[str, str]:
+        """The fields of /proc/PID/status."""
+        pairs = (line.partition(":") for line in self.read("status").splitlines())
+        return {key: value.strip() for key, _, value in pairs}
+
+    def maps(self) -> list[Mapping]:
+        """Its mappings."""
+        return parse_maps(self.read("maps"))
+
+    def threads(self) -> list[int]:
+        """Ids of its threads."""
+        try:
+            return sorted(int(path.name) for path in (self.path / "task").iterdir())
+        except FileNotFoundError as error:
+            msg = f"there is no process {self.pid}"
+            raise UsageError(msg) from error
+
+    def blocked(self, thread: int) -> Blocked | None:
+        """The call that `thread` waits in; None where it runs or is gone."""
+        try:
+            return parse_blocked((self.path / "task" / str(thread) / "syscall").read_text())
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+
+    def thread_name(self, thread: int) -> str:
+        """The name of `thread`; empty when it is gone."""
+        try:
+            return (self.path / "task" / str(thread) / "comm").read_text().strip()
+        except (FileNotFoundError, ProcessLookupError):
+            return ""
+
+    def alive(self) -> bool:
+        """False when it is gone or a zombie."""
+        try:
+            return self.status().get("State", "Z")[0] not in "ZX"
+        except UsageError:
+            return False
+
+    def inner_pid(self) -> int:
+        """Its id in its own PID namespace."""
+        status = self.status()
+        return int(status.get("NSpid", str(self.pid)).split()[-1])

@@ -1,0 +1,60 @@
+"""Why the kernel refused to let us into a process, and the exact remedy, in one line."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ai_prof.errors import AttachRefusedError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ai_prof.collect.procfs import Process
+
+_CAP_SYS_PTRACE = 19
+_CONTAINER = "in a container add the capability SYS_PTRACE (--cap-add SYS_PTRACE)"
+
+
+def _own(proc: Path, name: str) -> str:
+    for line in (proc / "self" / "status").read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key == name:
+            return value.strip()
+    return "0"
+
+
+def _yama(proc: Path) -> int:
+    path = proc / "sys" / "kernel" / "yama" / "ptrace_scope"
+    return int(path.read_text()) if path.exists() else 0
+
+
+def why_refused(process: Process, user: int | None = None) -> AttachRefusedError:
+    """The reason for an EPERM or EACCES of ptrace or of a file of `process`; `user` is ours."""
+    user = os.geteuid() if user is None else user
+    command = f"sudo ai-prof attach --pid {process.pid}"
+    status = process.status()
+    owner = int(status.get("Uid", "0").split()[0])
+    capable = bool(int(_own(process.proc, "CapEff"), 16) >> _CAP_SYS_PTRACE & 1)
+    scope = _yama(process.proc)
+    tracer = status.get("TracerPid", "0")
+    if tracer != "0":
+        why = f"process {tracer} traces it already (a debugger or another attach): end that first"
+    elif scope == 3:
+        why = "kernel.yama.ptrace_scope is 3, which forbids it to everyone until a reboot: use `ai-prof run`"
+    elif not capable and owner != user:
+        why = f"it belongs to user {owner}: run `{command}`, or as that user; {_CONTAINER}"
+    elif not capable and scope == 2:
+        why = f"kernel.yama.ptrace_scope is 2: run `{command}`; {_CONTAINER}"
+    elif not capable and scope == 1:
+        why = (
+            f"kernel.yama.ptrace_scope is 1: run `{command}`, or allow it until the next boot with "
+            f"`sudo sysctl kernel.yama.ptrace_scope=0`; {_CONTAINER}"
+        )
+    elif _own(process.proc, "Seccomp") == "2":
+        why = f"a seccomp filter forbids ptrace here: {_CONTAINER}, or run without that filter"
+    elif not capable:
+        why = f"it has made itself non-dumpable or has more rights than we: run `{command}`; {_CONTAINER}"
+    else:
+        why = "the kernel's security module or a user namespace forbids it: run it on the host, as root"
+    return AttachRefusedError(f"cannot attach to process {process.pid}: {why}")

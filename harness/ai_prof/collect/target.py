@@ -1,0 +1,117 @@
+"""A process to attach to: what of it an injection needs, and why some are refused."""
+
+from __future__ import annotations
+
+import platform
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ai_prof.collect import x86_64 as cpu
+from ai_prof.collect.memory import Memory, elf_class, find_symbol
+from ai_prof.errors import AttachRefusedError
+
+if TYPE_CHECKING:
+    from ai_prof.collect.procfs import Mapping, Process
+
+LIBRARY = "ai-prof-library"  # the memfd that the library is loaded from
+ENTRY = "ai_prof_attach"
+
+_LIBC = re.compile(r"/libc(\.so\.6|-2\.\d+\.so)$")
+_LIBDL = re.compile(r"/libdl(\.so\.2|-2\.\d+\.so)$")
+_LOADER = re.compile(r"/ld(-linux-x86-64\.so\.2|-2\.\d+\.so)$")
+_ALLOCATOR = re.compile(r"/lib(tc|je|mi|hoard|snmalloc)[^/]*malloc[^/]*\.so|/lib(je|tc|mi)malloc")
+_RTLD_DLOPEN = 0x80000000  # what __libc_dlopen_mode wants beside the mode
+
+
+@dataclass(frozen=True)
+class Target:
+    """Addresses in a process that can be attached to."""
+
+    process: Process
+    maps: list[Mapping]
+    restorer: int
+    dlopen: int
+    dlopen_flag: int
+    loader_state: tuple[int, int]  # address and size of the loader's global state, locks included
+    delicate: list[tuple[int, int]]  # code of the loader and of allocators
+
+    def is_delicate(self, address: int) -> bool:
+        """Whether `address` lies in code that holds locks which dlopen may want."""
+        return any(start <= address < end for start, end in self.delicate)
+
+
+def base_of(maps: list[Mapping], pattern: re.Pattern[str]) -> int | None:
+    """Where the image that matches is loaded; None where it is not."""
+    return next((m.start for m in maps if m.offset == 0 and pattern.search(m.path)), None)
+
+
+def library_entry(process: Process, memory: Memory) -> int | None:
+    """The address of the agent's entry; None where our library is not loaded."""
+    maps = process.maps()
+    base = base_of(maps, re.compile(rf"/memfd:{LIBRARY}|/libai_prof\.so$"))
+    found = find_symbol(memory, base, ENTRY) if base is not None else None
+    return found[0] if found else None
+
+
+def _refuse(process: Process, why: str) -> AttachRefusedError:
+    return AttachRefusedError(f"cannot attach to process {process.pid}: {why}")
+
+
+def _check_kind(process: Process, maps: list[Mapping], memory: Memory) -> None:
+    machine = platform.machine()
+    if machine != cpu.MACHINE:
+        raise _refuse(process, f"only {cpu.MACHINE} is supported, this is {machine}: use `ai-prof run`")
+    program = next((m for m in maps if m.offset == 0 and m.path.startswith("/")), None)
+    if program is not None and elf_class(memory, program.start) == 32:
+        raise _refuse(process, "it is a 32-bit program, and CUDA has none")
+    if any("/ld-musl-" in m.path for m in maps):
+        raise _refuse(process, "it runs on musl, for which there is no CUDA driver")
+    if base_of(maps, _LIBC) is None:
+        raise _refuse(process, "it is statically linked (no libc.so.6 in it): it can't load a library")
+    if "shstk" in process.status().get("x86_Thread_features", ""):
+        raise _refuse(process, "it runs with a shadow stack: start it with `ai-prof run`")
+
+
+def _find_restorer(maps: list[Mapping], memory: Memory) -> int | None:
+    for mapping in maps:
+        if "x" in mapping.permissions and _LIBC.search(mapping.path):
+            at = memory.read(mapping.start, mapping.end - mapping.start).find(cpu.RESTORER)
+            if at >= 0:
+                return mapping.start + at
+    return None
+
+
+def _find_dlopen(maps: list[Mapping], memory: Memory) -> tuple[int, int] | None:
+    for pattern, name, flag in (
+        (_LIBC, "dlopen", 0),
+        (_LIBDL, "dlopen", 0),
+        (_LIBC, "__libc_dlopen_mode", _RTLD_DLOPEN),
+    ):
+        base = base_of(maps, pattern)
+        found = find_symbol(memory, base, name) if base is not None else None
+        if found:
+            return found[0], flag
+    return None
+
+
+def examine(process: Process, memory: Memory) -> Target:
+    """All that is needed to attach. Raises AttachRefusedError where it can't be done, with the reason."""
+    state = process.status().get("State", "?")
+    if state[0] in "tT":
+        raise _refuse(process, "it is stopped: continue it first (`kill -CONT`)")
+    maps = process.maps()
+    if not maps:
+        raise _refuse(process, "it is a zombie or a thread of the kernel")
+    _check_kind(process, maps, memory)
+    restorer, dlopen = _find_restorer(maps, memory), _find_dlopen(maps, memory)
+    loader = base_of(maps, _LOADER)
+    loader_state = find_symbol(memory, loader, "_rtld_global") if loader is not None else None
+    if restorer is None or dlopen is None or loader_state is None:
+        raise _refuse(process, "its C library is not a glibc that is known: start it with `ai-prof run`")
+    delicate = [
+        (m.start, m.end)
+        for m in maps
+        if "x" in m.permissions and (_LOADER.search(m.path) or _ALLOCATOR.search(m.path))
+    ]
+    return Target(process, maps, restorer, *dlopen, loader_state, delicate)

@@ -1,0 +1,156 @@
+"""Programs to attach to, built from capture/tests/mock, and what tests look at in them."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ai_prof.collect.procfs import Process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HARNESS = Path(__file__).parent.parent / "harness"
+COUNTERS = [
+    "quit",
+    "waits",
+    "interrupted",
+    "wrong",
+    "computed",
+    "launched",
+    "signals",
+    "subscribed",
+    "finalized",
+]
+
+
+def mocks() -> Path:
+    """The folder of the built mocks; skips where there are none or ptrace is refused."""
+    folder = os.environ.get("AI_PROF_MOCKS")
+    if not folder:
+        pytest.skip("AI_PROF_MOCKS does not name the folder of the built mocks (nox -s tests sets it)")
+    return Path(folder)
+
+
+def until(true: Callable[[], bool], seconds: float = 30.0) -> bool:
+    """Whether `true` came to hold in time."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+@dataclass
+class Target:
+    """A running attach_target."""
+
+    folder: Path
+    wait: str = "poll"
+    cuda: bool = True
+    cupti: str = "own"  # "own": mapped from the start; "late": it comes with us
+    launcher: bool = True
+    allocators: int = 0
+    page: mmap.mmap = field(init=False)
+    program: subprocess.Popen[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        built = mocks()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        counters = self.folder / "counters"
+        counters.write_bytes(bytes(4096))
+        shutil.copy(built / "libcupti_mock.so", self.libcupti)
+        with counters.open("r+b") as file:
+            self.page = mmap.mmap(file.fileno(), 4096)
+        cupti = {"own": str(self.libcupti), "late": f"+{self.libcupti}", "none": "-"}[self.cupti]
+        cuda = str(built / "libcuda_mock.so") if self.cuda else "-"
+        words = [self.wait, str(counters), cuda, cupti, "1" if self.launcher else "0", str(self.allocators)]
+        with (self.folder / "stderr").open("wb") as errors:
+            self.program = subprocess.Popen([built / "attach_target", *words], stderr=errors)
+        assert until(lambda: self.count("computed") > 0)
+
+    @property
+    def libcupti(self) -> Path:
+        return self.folder / "libcupti.so.13"
+
+    @property
+    def pid(self) -> int:
+        return self.program.pid
+
+    @property
+    def process(self) -> Process:
+        return Process(self.pid)
+
+    @property
+    def errors(self) -> str:
+        return (self.folder / "stderr").read_text()
+
+    def count(self, name: str) -> int:
+        return struct.unpack_from("<Q", self.page, 8 * COUNTERS.index(name))[0]
+
+    def descriptors(self) -> set[str]:
+        links = (self.process.path / "fd").iterdir()
+        return {str(link.readlink()) for link in links}
+
+    def threads(self) -> list[str]:
+        return [self.process.thread_name(thread) for thread in self.process.threads()]
+
+    def resident_mb(self) -> float:
+        return int(self.process.status()["VmRSS"].split()[0]) / 1024
+
+    def assert_goes_on(self) -> None:
+        """It computes and waits as before, nobody traces it, and nothing it saw was wrong."""
+        waits, computed = self.count("waits"), self.count("computed")
+        if self.wait in {"poll", "epoll", "sleep", "condition"}:
+            assert until(lambda: self.count("waits") >= waits + 2)
+        assert until(lambda: self.count("computed") > computed)
+        status = self.process.status()
+        assert status["TracerPid"] == "0"
+        assert status["State"][0] in "RS"
+        assert self.count("wrong") == 0
+        assert self.errors == ""
+
+    def end(self) -> int:
+        """Its exit code, 7 when all is well."""
+        struct.pack_into("<Q", self.page, 0, 1)
+        try:
+            return self.program.wait(30)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        if self.program.poll() is None:
+            self.program.kill()
+            self.program.wait()
+
+
+def ai_prof(*words: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run our command to its end."""
+    return subprocess.run(
+        command(*words),
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def command(*words: object) -> list[str]:
+    return [sys.executable, "-m", "ai_prof", *map(str, words)]
+
+
+def environment(**variables: str) -> dict[str, str]:
+    bare = {k: v for k, v in os.environ.items() if not k.startswith("AI_PROF_")}
+    return bare | {"PYTHONPATH": str(HARNESS)} | variables

@@ -1,0 +1,336 @@
+"""`ai-prof attach`, `stop` and `status` on programs that know nothing of it, with a mock of CUDA."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from attach_targets import Target, ai_prof, command, environment, mocks, until
+
+from ai_prof.collect import ptrace
+from ai_prof.collect.attach import attach, stop
+from ai_prof.collect.control import State, find_control
+from ai_prof.collect.procfs import Process
+from ai_prof.trace.open import open_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+WAITS = ("poll", "epoll", "sleep", "condition", "forever")
+TRY_PTRACE = "import sys; from ai_prof.collect.ptrace import Tracee; Tracee(int(sys.argv[1]))"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ptrace_is_allowed() -> None:
+    """Attaching is from a process that is no ancestor of the target's."""
+    mocks()
+    sleeper = subprocess.Popen(["sleep", "60"])
+    words = [sys.executable, "-c", TRY_PTRACE, str(sleeper.pid)]
+    tried = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False)
+    sleeper.kill()
+    sleeper.wait()
+    if tried.returncode:
+        pytest.skip(f"ptrace is refused here: {tried.stderr.strip().splitlines()[-1]}")
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Target]]:
+    """Starts targets; whatever happens, they are gone at the end."""
+    targets: list[Target] = []
+
+    def begin(**wishes: object) -> Target:
+        targets.append(Target(tmp_path / f"target-{len(targets)}", **wishes))  # type: ignore[arg-type]
+        return targets[-1]
+
+    yield begin
+    for target in targets:
+        target.kill()
+
+
+def kernels(folder: Path) -> int:
+    return len(open_trace(folder).kernels.start)
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_a_running_program_is_captured_and_left_as_it_was(
+    wait: str, start: Callable[..., Target], tmp_path: Path
+) -> None:
+    target = start(wait=wait)
+    before = target.descriptors()
+    done = ai_prof("attach", "--pid", target.pid, "--duration", "0.5", "--output", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "threads stood for" in done.stderr
+    assert kernels(tmp_path / "out") > 50
+    target.assert_goes_on()
+    assert until(lambda: target.descriptors() == before)
+    assert until(lambda: "ai-prof" not in target.threads())
+    assert until(lambda: target.count("subscribed") == 0)
+    assert target.count("finalized") == 0  # the libcupti is the program's own
+    assert target.count("interrupted") == 0
+    if wait == "forever":
+        target.program.send_signal(signal.SIGUSR1)
+        assert until(lambda: target.count("interrupted") == 1)
+        target.kill()
+    else:
+        assert target.end() == 7
+
+
+def test_a_libcupti_is_brought_to_a_program_without_one_and_finalized(
+    start: Callable[..., Target], tmp_path: Path
+) -> None:
+    target = start(cupti="late")
+    words = ("attach", "--pid", target.pid, "--duration", "0.5", "--output")
+    for times in (1, 2):
+        out = tmp_path / f"out-{times}"
+        done = ai_prof(*words, out, AI_PROF_CUPTI=str(target.libcupti))
+        assert done.returncode == 0, done.stderr
+        assert kernels(out) > 50
+        assert until(lambda times=times: target.count("finalized") == times)
+    target.assert_goes_on()
+    assert target.end() == 7
+
+
+def test_a_process_is_attached_again_and_again_without_growing(
+    start: Callable[..., Target], tmp_path: Path
+) -> None:
+    target = start(wait="condition", allocators=2)
+    grown = []
+    for number in range(12):
+        sessions = attach([target.pid], tmp_path / f"out-{number}", {})
+        assert until(lambda s=sessions: s[0].control.state == State.RECORDING)
+        time.sleep(0.05)
+        stop(sessions)
+        assert sessions[0].control.state == State.ENDED
+        grown.append(target.resident_mb())
+    assert kernels(tmp_path / "out-11") > 0
+    assert grown[-1] - grown[3] < 2
+    assert sum("ai-prof-library" in m.path and m.offset == 0 for m in target.process.maps()) == 1
+    target.assert_goes_on()
+    assert target.end() == 7
+
+
+def test_eight_processes_are_captured_together(start: Callable[..., Target], tmp_path: Path) -> None:
+    targets = [start(wait=WAITS[i % 4], allocators=i % 3) for i in range(8)]
+    pids = [word for target in targets for word in ("--pid", target.pid)]
+    done = ai_prof("attach", *pids, "--duration", "0.5", "--output", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "out").iterdir())) == 8
+    for target in targets:
+        target.assert_goes_on()
+        assert target.end() == 7
+
+
+def test_status_lists_and_stop_ends(start: Callable[..., Target], tmp_path: Path) -> None:
+    target = start()
+    attacher = subprocess.Popen(
+        command("attach", "--pid", target.pid, "--output", tmp_path / "out"), env=environment(),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    recording = lambda: f"{target.pid}  recording  {tmp_path / 'out'}" in ai_prof("status").stdout  # noqa: E731
+    assert until(recording, 60)
+    again = ai_prof("attach", "--pid", target.pid, "--output", tmp_path / "other")
+    assert again.returncode == 4
+    assert f"ai-prof stop --pid {target.pid}" in again.stderr
+    time.sleep(0.3)
+    assert ai_prof("stop", "--pid", target.pid).returncode == 0
+    _, errors = attacher.communicate(timeout=60)
+    assert attacher.returncode == 0, errors
+    assert str(target.pid) not in ai_prof("status").stdout
+    assert ai_prof("stop", "--pid", target.pid).returncode == 2
+    target.assert_goes_on()
+
+
+def test_the_agent_keeps_the_deadline_when_the_attacher_is_gone(
+    start: Callable[..., Target], tmp_path: Path
+) -> None:
+    target = start()
+    sessions = attach([target.pid], tmp_path / "out", {"AI_PROF_DURATION": "0.5"})
+    assert until(lambda: sessions[0].control.state == State.ENDED)  # nobody asked it to
+    assert kernels(tmp_path / "out") > 50
+
+
+def test_ctrl_c_ends_the_capture_in_order(start: Callable[..., Target], tmp_path: Path) -> None:
+    target = start()
+    attacher = subprocess.Popen(
+        command("attach", "--pid", target.pid, "--output", tmp_path / "out"),
+        env=environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    assert attacher.stderr is not None
+    assert "attached to" in attacher.stderr.readline()
+    assert until(lambda: target.count("subscribed") == 1)
+    time.sleep(0.3)
+    attacher.send_signal(signal.SIGINT)
+    _, errors = attacher.communicate(timeout=60)
+    assert attacher.returncode == 0, errors
+    assert kernels(tmp_path / "out") > 0
+    target.assert_goes_on()
+
+
+def test_a_target_that_exits_leaves_a_whole_capture(start: Callable[..., Target], tmp_path: Path) -> None:
+    target = start()
+    sessions = attach([target.pid], tmp_path / "out", {})
+    assert until(lambda: target.count("subscribed") == 1)
+    time.sleep(0.3)
+    assert target.end() == 7
+    assert sessions[0].over
+    assert kernels(tmp_path / "out") > 0
+
+
+def test_no_cuda_in_the_time_is_nothing_to_show(start: Callable[..., Target], tmp_path: Path) -> None:
+    target = start(cuda=False, cupti="none", launcher=False)
+    done = ai_prof("attach", "--pid", target.pid, "--duration", "0.2", "--output", tmp_path / "out")
+    assert done.returncode == 3
+    assert "no process used CUDA" in done.stderr
+    assert list((tmp_path / "out").iterdir()) == []
+    target.assert_goes_on()
+    assert target.end() == 7
+
+
+def test_a_python_program_is_captured(tmp_path: Path) -> None:
+    built = mocks()
+    cupti = shutil.copy(built / "libcupti_mock.so", tmp_path / "libcupti.so.13")
+    script = (
+        f"import ctypes, time\nctypes.CDLL({str(built / 'libcuda_mock.so')!r})\nctypes.CDLL({str(cupti)!r})\n"
+        "print('up', flush=True)\nwhile True:\n    began = time.monotonic()\n    time.sleep(0.05)\n"
+        "    assert time.monotonic() - began >= 0.05\n    print('step', flush=True)\n"
+    )
+    program = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    try:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "up\n"
+        done = ai_prof("attach", "--pid", program.pid, "--duration", "0.3", "--output", tmp_path / "out")
+        assert done.returncode == 3, done.stderr  # it launches nothing
+        assert len(list((tmp_path / "out").glob("*.aiprof"))) == 1
+        for _ in range(20):
+            assert program.stdout.readline() == "step\n"
+        assert program.poll() is None
+    finally:
+        program.kill()
+        program.communicate()
+
+
+def test_signals_reach_the_target_during_an_attach(start: Callable[..., Target], tmp_path: Path) -> None:
+    target = start(wait="epoll", allocators=2)
+    storm = "import os, sys, time\nwhile True:\n    os.kill(int(sys.argv[1]), 10)\n    time.sleep(0.0005)\n"
+    sender = subprocess.Popen([sys.executable, "-c", storm, str(target.pid)])
+    try:
+        for number in range(5):
+            handled = target.count("signals")
+            sessions = attach([target.pid], tmp_path / f"out-{number}", {})
+            assert until(lambda h=handled: target.count("signals") > h)
+            stop(sessions)
+    finally:
+        sender.kill()
+        sender.wait()
+    assert until(lambda: target.count("wrong") == 0)
+    target.assert_goes_on()
+    assert target.end() == 7
+
+
+def die_at(step: int, pid: int, folder: Path) -> int:
+    """Attach in a child that SIGKILLs itself before its ptrace call number `step`; its wait status."""
+    child = os.fork()
+    if child == 0:
+        original, calls = ptrace._ptrace, 0
+
+        def counted(request: int, thread: int, address: int = 0, data: object = 0) -> int:
+            nonlocal calls
+            calls += 1
+            if calls == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return original(request, thread, address, data)
+
+        ptrace._ptrace = counted
+        try:
+            attach([pid], folder, {})
+        finally:
+            os._exit(0)
+    return os.waitpid(child, 0)[1]
+
+
+@pytest.mark.parametrize(("wait", "stride"), [("poll", 3), ("epoll", 11), ("sleep", 13), ("condition", 11)])
+def test_an_attacher_killed_at_any_step_harms_nothing(
+    wait: str, stride: int, start: Callable[..., Target], tmp_path: Path
+) -> None:
+    step = 1
+    while True:
+        target = start(wait=wait, allocators=1)
+        status = die_at(step, target.pid, tmp_path / f"out-{step}")
+        target.assert_goes_on()
+        assert target.count("interrupted") <= 1
+        control = find_control(target.process)
+        if control is not None:
+            control.stop()
+            assert until(lambda c=control: c.state.over)
+        # What was half done is no obstacle.
+        stop(attach([target.pid], tmp_path / f"after-{step}", {}))
+        assert target.end() == 7
+        if status == 0:
+            break
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        step += stride
+    assert step > 50
+
+
+def test_a_busy_program_has_no_thread_to_borrow(start: Callable[..., Target], tmp_path: Path) -> None:
+    target = start(wait="none", launcher=False)
+    done = ai_prof("attach", "--pid", target.pid, "--output", tmp_path / "out")
+    assert done.returncode == 4
+    assert "no thread to borrow within 5 s" in done.stderr
+    target.assert_goes_on()
+    assert target.end() == 7
+
+
+def test_a_stopped_program_is_refused_and_stays_so(start: Callable[..., Target], tmp_path: Path) -> None:
+    target = start()
+    target.program.send_signal(signal.SIGSTOP)
+    assert until(lambda: target.process.status()["State"][0] == "T")
+    done = ai_prof("attach", "--pid", target.pid, "--output", tmp_path / "out")
+    assert done.returncode == 4
+    assert "kill -CONT" in done.stderr
+    target.program.send_signal(signal.SIGCONT)
+    target.assert_goes_on()
+
+
+def test_one_refusal_lets_go_of_all(start: Callable[..., Target], tmp_path: Path) -> None:
+    good, busy = start(), start(wait="none", launcher=False)
+    done = ai_prof("attach", "--pid", good.pid, "--pid", busy.pid, "--output", tmp_path / "out")
+    assert done.returncode == 4
+    assert list((tmp_path / "out").iterdir()) == []
+    assert until(lambda: find_control(good.process) is None)
+    good.assert_goes_on()
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+@pytest.mark.parametrize("flags", ["-static", "-static-pie"])
+def test_a_static_program_is_refused(flags: str, tmp_path: Path) -> None:
+    source = tmp_path / "static.c"
+    source.write_text("#include <unistd.h>\nint main(void) { for (;;) sleep(1); }\n")
+    built = subprocess.run(["cc", flags, source, "-o", tmp_path / "static"], capture_output=True, check=False)
+    if built.returncode:
+        pytest.skip("no static libc")
+    program = subprocess.Popen([tmp_path / "static"])
+    try:
+        done = ai_prof("attach", "--pid", program.pid, "--output", tmp_path / "out")
+        assert done.returncode == 4
+        assert "statically linked" in done.stderr
+        assert Process(program.pid).alive()
+    finally:
+        program.kill()
+        program.wait()
+
+
+def test_no_such_process(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    for verb in (("attach", "--output", tmp_path / "out"), ("stop",)):
+        done = ai_prof(*verb, "--pid", gone.pid)
+        assert done.returncode == 2
+        assert f"no process {gone.pid}" in done.stderr

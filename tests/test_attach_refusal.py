@@ -1,0 +1,63 @@
+"""Why the kernel refused, told from /proc; what this machine can't be set to is faked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ai_prof.collect.procfs import Process, parse_blocked, parse_maps
+from ai_prof.collect.refusal import why_refused
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ALL = "000001ffffffffff"
+
+
+def fake_proc(root: Path, *, owner: int = 1000, tracer: int = 0, capabilities: str = "0", yama: int = 0,
+              seccomp: int = 0) -> Process:  # fmt: skip
+    (root / "7").mkdir()
+    (root / "7" / "status").write_text(f"Name:\tx\nUid:\t{owner}\t{owner}\nTracerPid:\t{tracer}\n")
+    (root / "self").mkdir()
+    (root / "self" / "status").write_text(f"CapEff:\t{capabilities}\nSeccomp:\t{seccomp}\n")
+    (root / "sys/kernel/yama").mkdir(parents=True)
+    (root / "sys/kernel/yama/ptrace_scope").write_text(f"{yama}\n")
+    return Process(7, root)
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"tracer": 99}, ["process 99 traces it"]),
+        ({"owner": 0}, ["belongs to user 0", "sudo ai-prof attach --pid 7", "SYS_PTRACE"]),
+        ({"yama": 1}, ["ptrace_scope is 1", "sudo sysctl kernel.yama.ptrace_scope=0"]),
+        ({"yama": 2}, ["ptrace_scope is 2", "sudo ai-prof attach --pid 7"]),
+        ({"yama": 3, "capabilities": ALL}, ["ptrace_scope is 3", "until a reboot"]),
+        ({"seccomp": 2, "capabilities": ALL}, ["seccomp filter", "--cap-add SYS_PTRACE"]),
+        ({}, ["non-dumpable", "sudo ai-prof attach --pid 7"]),
+        ({"capabilities": ALL}, ["security module or a user namespace"]),
+    ],
+)
+def test_the_reason_and_the_remedy(facts: dict[str, object], words: list[str], tmp_path: Path) -> None:
+    error = why_refused(fake_proc(tmp_path, **facts), user=1000)  # type: ignore[arg-type]
+    assert error.exit_code == 4
+    assert "\n" not in str(error)
+    for word in words:
+        assert word in str(error)
+
+
+def test_maps_and_calls_are_parsed() -> None:
+    maps = parse_maps("7f00-7f10 r-xp 00001000 fe:00 12   /a b (deleted)\n8000-9000 rw-p 00000000 00:00 0\n")
+    assert (maps[0].start, maps[0].end, maps[0].offset, maps[0].path) == (
+        0x7F00,
+        0x7F10,
+        0x1000,
+        "/a b (deleted)",
+    )
+    assert maps[1].path == ""
+    blocked = parse_blocked("7 0x1 0x2 0x3 0x0 0x0 0x0 0x7ffe 0x7f00\n")
+    assert blocked is not None
+    assert (blocked.number, blocked.arguments[:3], blocked.stack) == (7, (1, 2, 3), 0x7FFE)
+    assert parse_blocked("running\n") is None
+    assert parse_blocked("-1 0x7ffe 0x7f00\n") is None

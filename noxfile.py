@@ -62,7 +62,27 @@ def baseline(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the Python tests, the whole job on a CPU device among them."""
     install(session, *TEST_TOOLS)
-    session.run("pytest", "-m", "not gpu", *session.posargs)
+    env = {"AI_PROF_MOCKS": str(build_mocks(session))} if sys.platform == "linux" else {}
+    session.run("pytest", "-m", "not gpu", *session.posargs, env=env)
+
+
+def build_mocks(session: nox.Session) -> Path:
+    """Build the mock of CUDA and the programs that the tests of `ai-prof attach` attach to; their folder."""
+    session.install("cmake>=3.24", "ninja", *HEADERS)
+    build = ROOT / "build" / "mocks"
+    configure(session, build)
+    targets = ("attach_target", "cuda_mock", "cupti_mock")
+    session.run("cmake", "--build", str(build), "--target", *targets, silent=True)
+    return build / "tests" / "mock"
+
+
+def configure(session: nox.Session, build: Path, *options: str) -> None:
+    """Configure the capture library with its tests in the folder `build`."""
+    headers = next(Path(session.virtualenv.location).glob("lib/python*/site-packages"))
+    session.run(
+        "cmake", "-S", "capture", "-B", str(build), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+        "-DAI_PROF_BUILD_TESTS=ON", f"-DCMAKE_PREFIX_PATH={headers}", *options,
+    )  # fmt: skip
 
 
 @nox.session
@@ -93,11 +113,7 @@ def test_native(session: nox.Session, sanitizers: str) -> None:
     """Build the capture library and its tests under `sanitizers`, and run them."""
     session.install("cmake>=3.24", "ninja", *HEADERS)
     build = ROOT / "build" / session.name
-    headers = next(Path(session.virtualenv.location).glob("lib/python*/site-packages"))
-    session.run(
-        "cmake", "-S", "capture", "-B", str(build), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
-        "-DAI_PROF_BUILD_TESTS=ON", f"-DAI_PROF_SANITIZE={sanitizers}", f"-DCMAKE_PREFIX_PATH={headers}",
-    )  # fmt: skip
+    configure(session, build, f"-DAI_PROF_SANITIZE={sanitizers}")
     session.run("cmake", "--build", str(build))
     # ThreadSanitizers before that of GCC 14 give up where the kernel randomizes addresses widely.
     still = ["setarch", "-R"] if sanitizers == "thread" and may_fix_addresses() else []

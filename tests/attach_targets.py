@@ -78,7 +78,7 @@ class Target:
         words = [self.wait, str(counters), cuda, cupti, "1" if self.launcher else "0", str(self.allocators)]
         with (self.folder / "stderr").open("wb") as errors:
             self.program = subprocess.Popen([built / "attach_target", *words], stderr=errors)
-        assert until(lambda: self.count("computed") > 0)
+        assert until(lambda: self.count("computed") > 0 and (not self.launcher or self.count("launched") > 0))
 
     @property
     def libcupti(self) -> Path:

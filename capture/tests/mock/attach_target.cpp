@@ -154,13 +154,13 @@ int main(int count, char** words) {
   std::signal(SIGUSR1, [](int) { ++g_counters->signals; });
   if (std::strcmp(words[3], "-") != 0 && dlopen(words[3], RTLD_NOW) == nullptr) return 3;
   if (words[4][0] == '/' && dlopen(words[4], RTLD_NOW) == nullptr) return 3;
+  const int epoll = epoll_create1(EPOLL_CLOEXEC);
   std::vector<std::thread> threads;
   threads.emplace_back(compute);
   if (std::strcmp(words[5], "1") == 0)
     threads.emplace_back(launch, words[4][0] == '+' ? words[4] + 1 : words[4]);
   for (int i = std::atoi(words[6]); i > 0; --i) threads.emplace_back(allocate);
   const std::string_view how = words[1];
-  const int epoll = epoll_create1(EPOLL_CLOEXEC);
   while (going()) {
     if (how == "none") {
       std::this_thread::yield();

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from typing import TYPE_CHECKING
 
-from ai_prof.cli.capture_options import add_capture_options, capture_options, output_folder
+from ai_prof.cli.capture_options import (
+    add_capture_options,
+    capture_options,
+    make_folder,
+    output_folder,
+)
 from ai_prof.cli.run import tell
 from ai_prof.collect.attach import Session, attach, stop, watch
 from ai_prof.collect.control import State
@@ -14,7 +20,8 @@ from ai_prof.errors import EnvironmentInvalidError, NothingToCompareError, Usage
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,14 +42,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Attach, wait, summarise."""
     output = output_folder(args)
-    if list(output.glob("*.aiprof")):
-        msg = f"{output} already holds a capture: choose another --output"
-        raise UsageError(msg)
     if not 0 <= args.duration <= 1e9:
         msg = "--duration takes seconds"
         raise UsageError(msg)
     options = {"AI_PROF_LEVEL": args.level, "AI_PROF_DURATION": str(args.duration), **capture_options(args)}
-    sessions = attach(list(dict.fromkeys(args.pid)), output, options)
+    made = make_folder(output, new=args.output is None)
+    try:
+        return capture(list(dict.fromkeys(args.pid)), output, options)
+    finally:
+        if made:
+            with contextlib.suppress(OSError):  # not empty: it holds the capture
+                output.rmdir()
+
+
+def capture(pids: Sequence[int], output: Path, options: Mapping[str, str]) -> int:
+    """Capture `pids` from now to the end of the window, Ctrl-C or `ai-prof stop`; the exit code."""
+    sessions = attach(pids, output, options)
     pids = ", ".join(str(session.process.pid) for session in sessions)
     say(f"attached to {pids}; threads stood for {pauses(sessions)} ms")
     try:
@@ -75,7 +90,7 @@ def follow(sessions: Sequence[Session]) -> None:
         sys.stderr.write("\n")
 
 
-def conclude(sessions: Sequence[Session], output: object) -> int:
+def conclude(sessions: Sequence[Session], output: Path) -> int:
     """Tell what was recorded. Raises when a capture failed or nothing used CUDA."""
     for session in sessions:
         state = session.control.state
@@ -90,4 +105,4 @@ def conclude(sessions: Sequence[Session], output: object) -> int:
         msg = "no process used CUDA in that time: there is nothing to show"
         raise NothingToCompareError(msg)
     say(f"capture in {output}")
-    return tell(sessions[0].path.parent)
+    return tell(output)

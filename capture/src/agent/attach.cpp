@@ -125,8 +125,7 @@ State serve(Control& control, const Passed& passed) {
     say_to(nullptr);  // its own
     return kFailed;
   }
-  // For ever: the recorder, which lives for ever, looks at it.
-  auto& config = *new Config(*std::move(parsed));
+  Config& config = *parsed;
   if (passed.cupti >= 0) config.cupti_passed = "/proc/self/fd/" + std::to_string(passed.cupti);
   set_state(control, kReady);
   if (!wait_for_go(control)) return kNoCuda;

@@ -38,7 +38,7 @@ CudaSource::CudaSource(const Config& config)
     : config_(config),
       driver_(load_driver()),
       pool_(the_pool(config.buffer_bytes)),
-      window_(config, steady_clock::now()),
+      window_(config_, steady_clock::now()),
       decoder_(driver_, window_),
       clock_(api_) {}
 

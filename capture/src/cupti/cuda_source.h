@@ -24,7 +24,7 @@ class CudaSource final : public Source {
  public:
   // Loads CUPTI and begins to record, then opens the file: the exit handlers of what was loaded last run
   // first, and the recorder's must run before CUPTI's. Whatever fails is said and kept in the file's META.
-  // One at a time in a process; the source lives for ever, and so does `config`.
+  // One at a time in a process; the source lives for ever.
   // Null when there is no file to write to.
   static Recorder* start(const Config& config);
 
@@ -61,7 +61,7 @@ class CudaSource final : public Source {
   void judge(Recorder& recorder);
   void let_go(Recorder& recorder);
 
-  const Config& config_;
+  const Config config_;
   CuptiApi api_;
   DriverApi driver_;
   BufferPool& pool_;

@@ -58,8 +58,8 @@ def run(args: argparse.Namespace) -> int:
 def capture(pids: Sequence[int], output: Path, options: Mapping[str, str]) -> int:
     """Capture `pids` from now to the end of the window, Ctrl-C or `ai-prof stop`; the exit code."""
     sessions = attach(pids, output, options)
-    pids = ", ".join(str(session.process.pid) for session in sessions)
-    say(f"attached to {pids}; threads stood for {pauses(sessions)} ms")
+    names = ", ".join(str(session.process.pid) for session in sessions)
+    say(f"attached to {names}; threads stood for {pauses(sessions)} ms")
     try:
         follow(sessions)
     except KeyboardInterrupt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -45,7 +46,9 @@ def run(args: argparse.Namespace) -> int:
     if not 0 <= args.duration <= 1e9:
         msg = "--duration takes seconds"
         raise UsageError(msg)
-    options = {"AI_PROF_LEVEL": args.level, "AI_PROF_DURATION": str(args.duration), **capture_options(args)}
+    # The option's own word on the duration comes last.
+    options = capture_options(args, os.environ)
+    options |= {"AI_PROF_LEVEL": args.level, "AI_PROF_DURATION": str(args.duration)}
     made = make_folder(output, new=args.output is None)
     try:
         return capture(list(dict.fromkeys(args.pid)), output, options)

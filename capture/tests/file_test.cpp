@@ -1,4 +1,6 @@
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstring>
@@ -111,6 +113,27 @@ void a_failed_write_is_undone() {
   CHECK(CaptureFile(file->path()).records<format::SyncRecord>(format::kSync).size() == 2);
 }
 
+// A daemon closes every descriptor it knows nothing of; the number then names a file of its own.
+void a_descriptor_that_the_program_took_is_left_alone() {
+  const Folder folder;
+  std::string problem;
+  const auto next = [] {
+    const int lowest = dup(STDERR_FILENO);
+    close(lowest);
+    return lowest;
+  };
+  const int ours = next();
+  const auto file = FileWriter::create({folder.path, "h", 1, "{}", 0}, problem);
+  close(ours);
+  const std::string path = folder.path / "theirs";
+  CHECK(open(path.c_str(), O_RDWR | O_CREAT, 0666) == ours);
+  CHECK(put(*file, {}) == FileWriter::Put::kFailed);
+  CHECK(std::filesystem::file_size(path) == 0);
+  file->close();
+  CHECK(fcntl(ours, F_GETFD) == 0);
+  close(ours);
+}
+
 }  // namespace
 
 int main() {
@@ -120,5 +143,6 @@ int main() {
   a_bad_folder_is_told();
   the_bound_leaves_room_for_the_end();
   a_failed_write_is_undone();
+  a_descriptor_that_the_program_took_is_left_alone();
   return verdict();
 }

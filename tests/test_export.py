@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import os
 import sys
 from collections import Counter
 from decimal import Decimal
@@ -263,3 +264,18 @@ def test_nothing_is_overwritten_by_a_failure(tmp_path, capsys):
     assert cli.main(["export", "--input", str(path), "--output", str(tmp_path / "out.txt")]) == 2
     assert cli.main(["export", "--input", str(path), "--output", str(tmp_path / "no" / "out.json")]) == 2
     assert capsys.readouterr().err.count("\n") >= 3
+
+
+def test_links_and_devices_stay_what_they_are(tmp_path):
+    path = af.Capture().write(tmp_path)
+    link, target, pipe = tmp_path / "link.json", tmp_path / "target.json", tmp_path / "pipe.json"
+    link.symlink_to(target)
+    assert cli.main(["export", "--input", str(path), "--output", str(link)]) == 0
+    assert link.is_symlink()
+    assert load(target.read_text())["traceEvents"]
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert cli.main(["export", "--input", str(path), "--output", str(pipe)]) == 0
+    assert load(os.read(reader, 1 << 16).decode())["traceEvents"]
+    os.close(reader)
+    assert pipe.is_fifo()

@@ -18,24 +18,31 @@ if TYPE_CHECKING:
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes the place of `path` when the block ends well; else `path` stays as it was.
 
+    A link's target is replaced, not the link; a device or a pipe (/dev/stdout) is written to as it is.
+
     Raises:
         UsageError: the folder is missing or cannot be written to.
 
     """
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        if path.exists() and not path.is_file():
+            with path.open("wb") as file:
+                yield file
+            return
+        target = Path(os.path.realpath(path))  # unlike Path.resolve, takes a loop of links
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                yield file
+            temporary.chmod(0o666 & ~_umask())
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from None
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -273,3 +273,24 @@ def test_an_unreadable_file_is_one_line(tmp_path):
         pytest.skip("this user reads everything")
     with pytest.raises(TraceError, match="cannot be read"):
         open_trace(path)
+
+
+def test_kinds_of_a_later_minor_version_are_unknown_ones(tmp_path):
+    capture = small_capture()
+    capture.memory(77, 4000, 4100)
+    capture.sync(77, 4000, 4100)
+    capture.call("new", 4000, 4100, kind=2**32 - 1)
+    trace = open_trace(capture.write(tmp_path))
+    assert trace.memory.kind.tolist() == [1, 6, 0]
+    assert trace.syncs.kind.tolist() == [af.STREAM_SYNC, 0]
+    assert trace.calls.kind.tolist() == [af.LAUNCH, 0]
+
+
+@pytest.mark.parametrize(("key", "value"), [("pid", "x"), ("command_line", 1), ("host", {}), ("rank", [0])])
+def test_a_header_of_other_types_is_refused(tmp_path, key, value):
+    with pytest.raises(TraceError, match=key):
+        open_trace(af.Capture(**{key: value}).write(tmp_path))
+    capture = af.Capture()
+    capture.meta(**{key: value})
+    with pytest.raises(TraceError, match=key):
+        open_trace(capture.write(tmp_path))

@@ -20,6 +20,19 @@ if TYPE_CHECKING:
 
 Records = npt.NDArray[np.void]
 
+
+class _Header(msgspec.Struct):
+    """The types of the keys that this reader relies on."""
+
+    capture_id: str | None = None
+    host: str = ""
+    boot_id: str | None = None
+    container_id: str | None = None
+    pid: int | None = None
+    rank: int | None = None
+    command_line: list[str] | None = None
+
+
 _CRC_BATCH = 32 << 20  # bytes checked at once; bounds the copy that the check makes
 
 
@@ -90,6 +103,7 @@ def read_file(path: Path) -> NativeFile:
             strings.update(_parse_strings(bytes(data[block.payload])))
         elif block.type == BlockType.META:
             header.update(_parse_json(path, bytes(data[block.payload])))
+    _check_types(path, header)
     records = {kind: _collect(path, data, blocks, kind) for kind in RECORDS}
     if fault is None and not len(records[BlockType.END]):
         fault = "it ended without closing: the program was killed, or the capture still runs"
@@ -128,7 +142,16 @@ def _parse_header(path: Path, begin: bytes | memoryview) -> dict[str, Any] | Non
         return None
     if crc32c(text) != crc:
         raise TraceError(f"{path} has a damaged header (its CRC is wrong): capture again")
-    return _parse_json(path, text)
+    header = _parse_json(path, text)
+    _check_types(path, header)
+    return header
+
+
+def _check_types(path: Path, header: dict[str, Any]) -> None:
+    try:
+        msgspec.convert(header, _Header)
+    except msgspec.ValidationError as error:
+        raise TraceError(f"{path} has a header that cannot be read ({error}): capture again") from None
 
 
 def _parse_json(path: Path, text: bytes) -> dict[str, Any]:

@@ -294,3 +294,19 @@ def test_a_header_of_other_types_is_refused(tmp_path, key, value):
     capture.meta(**{key: value})
     with pytest.raises(TraceError, match=key):
         open_trace(capture.write(tmp_path))
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path):
+    pipe = tmp_path / "pipe.aiprof"
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path):
+        with pytest.raises(TraceError, match=r"pipe\.aiprof is"):
+            open_trace(path)
+
+
+def test_an_unreadable_folder_is_no_empty_one(tmp_path):
+    (tmp_path / "closed").mkdir(mode=0)
+    if os.access(tmp_path / "closed", os.R_OK):
+        pytest.skip("this user reads everything")
+    with pytest.raises(TraceError, match="cannot be read"):
+        open_trace(tmp_path / "closed")

@@ -44,11 +44,14 @@ def open_trace(path: Path) -> Trace:
             raise UsageError(f"{path} does not exist: --input takes {ACCEPTED}")
         return _reader(path)([path])
     except OSError as error:
-        raise TraceError(f"{path} cannot be read: {error.strerror or error}") from None
+        which = error.filename or path
+        raise TraceError(f"{which} cannot be read: {error.strerror or error}") from None
 
 
 def _reader(path: Path) -> Callable[[Sequence[Path]], Trace]:
     """The reader of a file."""
+    if not path.is_file():
+        raise TraceError(f"{path} is a device or a pipe: write it to a file first")
     if is_native(path):
         return native.read
     with path.open("rb") as file:
@@ -66,7 +69,11 @@ def _reader(path: Path) -> Callable[[Sequence[Path]], Trace]:
 
 def _open_folder(folder: Path) -> Trace:
     """The capture or the job in a folder; a capture's own files stand before others."""
+    next(folder.iterdir(), None)  # raises where the folder cannot be listed and glob would find nothing
     captures = sorted(folder.glob("*.aiprof"))
+    for file in captures:
+        if not file.is_file():
+            raise TraceError(f"{file} is no file: take it out of {folder}")
     if captures:
         return native.read(_one_capture(folder, captures))
     found: dict[Callable[[Sequence[Path]], Trace], list[Path]] = {}

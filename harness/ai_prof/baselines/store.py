@@ -123,8 +123,10 @@ def _decode(data: bytes, path: Path) -> Baseline:
     except msgspec.ValidationError as error:
         raise BaselineError(f"{path}: is not a baseline ({error}): {remedy}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        cut = "is not valid JSON" if data.rstrip().endswith(b"}") else "is cut short"
-        raise BaselineError(f"{path}: {cut} ({error}): {remedy}") from error
+        text = data.strip()
+        cut = not text or (text.startswith(b"{") and not text.endswith(b"}"))
+        what = "is cut short" if cut else "is not valid JSON"
+        raise BaselineError(f"{path}: {what} ({error}): {remedy}") from error
     family, _, version = str(head.get("schema", "")).rpartition("/")
     if family != "ai-prof/baseline" or not version.isdigit():
         raise BaselineError(f"{path}: is not a baseline (schema {head.get('schema')!r}): {remedy}")
@@ -147,6 +149,8 @@ def encode(baseline: Baseline) -> bytes:
     fields = {name: getattr(baseline, name) for name in baseline.__struct_fields__ if name != "runs"}
     lines = [f'"{name}": {msgspec.json.encode(value).decode()},' for name, value in fields.items()]
     runs = sorted(baseline.runs, key=lambda run: (run.session, run.order))
+    # Where a capture lay on the machine that recorded it is nobody's business elsewhere.
+    runs = [msgspec.structs.replace(run, capture=None) for run in runs]
     body = ",\n".join(msgspec.json.encode(run).decode() for run in runs)
     return "\n".join(["{", *lines, '"runs": [', body, "]", "}", ""]).encode()
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ai_prof.cli.console import OutputConsole
 from ai_prof.errors import EXIT_PASS
 from ai_prof.report import diff_html
 from ai_prof.report import diff_view as view
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(msgspec.json.format(msgspec.json.encode(found)).decode())
     else:
-        console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+        console = OutputConsole(soft_wrap=True, highlight=False, markup=False, emoji=False)
         console.width = max(console.width, _WIDTH)
         _print(found, console)
     return EXIT_PASS

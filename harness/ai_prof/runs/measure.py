@@ -92,7 +92,8 @@ def _run_pytest(plan: Path) -> None:
         "--ai-prof-plan", str(plan), f"--benchmark-json={folder / RESULTS}", "--benchmark-enable",
         "--benchmark-quiet", str(COLLECTOR),
     ]  # fmt: skip
-    env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "AI_PROF_"))}
+    ours = {key for key in os.environ if key.startswith(("PYTEST_", "AI_PROF_"))} - {"AI_PROF_CUPTI"}
+    env = {key: value for key, value in os.environ.items() if key not in ours}
     env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     log = folder / "pytest.log"
     with log.open("wb") as stdout:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +21,8 @@ from ai_prof.trace.writers.atomic import atomic_file
 
 if TYPE_CHECKING:
     import argparse
+
+    from rich.console import Console
 
     from ai_prof.timeline.diff import Diff
 

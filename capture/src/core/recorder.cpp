@@ -140,7 +140,7 @@ void Recorder::work() {
     }
   }
   if (full_) set_reason(format::kEndFileFull);
-  source_.finish(*this, reason_);
+  source_.finish(*this, decided());
   source_.calibrate(*this);
 }
 
@@ -160,6 +160,12 @@ void Recorder::wake() noexcept {
 void Recorder::set_reason(format::EndReason reason) {
   const std::lock_guard lock(mutex_);
   reason_ = reason;
+}
+
+format::EndReason Recorder::decided() {
+  const std::lock_guard lock(mutex_);
+  stopping_ = true;
+  return reason_;
 }
 
 void Recorder::end(format::EndReason reason) noexcept {
@@ -305,7 +311,7 @@ void Recorder::close_file() {
     write_pending_text();
   }
   write_losses();
-  const format::EndRecord end{monotonic_ns(), reason_, 0};
+  const format::EndRecord end{monotonic_ns(), decided(), 0};
   write(format::kEnd, sizeof end, 1, std::as_bytes(std::span(&end, 1)));
   file_->close();
   // What lives on is small: a process may be attached to many times.

@@ -116,6 +116,8 @@ class Recorder {
   void work();
   bool wait(std::chrono::milliseconds pause);
   void set_reason(format::EndReason reason);
+  // Why it ends. From here on a stop() only waits: it came too late to be the reason.
+  format::EndReason decided();
   void append(format::BlockType type, std::span<const std::byte> record);
   void write_batch(format::BlockType type);
   bool write(format::BlockType type, std::uint32_t record_size, std::uint32_t count,

@@ -183,10 +183,13 @@ def test_a_workload_ends_with_whoever_measures_it(tmp_path, number):
         stderr=subprocess.PIPE,
         text=True,
     )
-    pid = tmp_path / "fake" / "pid"
-    wait_until(lambda: pid.exists() and pid.read_text(), 30)
-    measuring.send_signal(number)
-    said = measuring.communicate(timeout=30)[1]  # also what the harness's pytest says at its end
+    try:
+        pid = tmp_path / "fake" / "pid"
+        wait_until(lambda: pid.exists() and pid.read_text(), 30)
+        measuring.send_signal(number)
+        said = measuring.communicate(timeout=30)[1]  # also what the harness's pytest says at its end
+    finally:
+        measuring.kill()  # it holds the host's lock, which every other test of this kind waits for
     assert "pytest_benchmark" not in said
     workload = int(pid.read_text())
     wait_until(lambda: not psutil.pid_exists(workload), 30)

@@ -102,15 +102,16 @@ def test_a_process_is_attached_again_and_again_without_growing(
 ) -> None:
     target = start(wait="condition", allocators=2)
     grown = []
-    for number in range(12):
+    for number in range(20):
         sessions = attach([target.pid], tmp_path / f"out-{number}", {})
         assert until(lambda s=sessions: s[0].control.state == State.RECORDING)
         time.sleep(0.05)
         stop(sessions)
         assert sessions[0].control.state == State.ENDED
         grown.append(target.resident_mb())
-    assert kernels(tmp_path / "out-11") > 0
-    assert grown[-1] - grown[3] < 2
+    assert kernels(tmp_path / "out-19") > 0
+    # The allocator's own arenas settle over the first ten; a leak would go on.
+    assert grown[-1] - grown[9] < 1
     assert sum("ai-prof-library" in m.path and m.offset == 0 for m in target.process.maps()) == 1
     target.assert_goes_on()
     assert target.end() == 7

@@ -72,6 +72,9 @@ char __libc_single_threaded = 0;
 int stat(const char* __restrict path, struct stat* __restrict found) noexcept {
   return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, found, 0));
 }
+int fstat(int descriptor, struct stat* found) noexcept {
+  return static_cast<int>(syscall(SYS_fstat, descriptor, found));
+}
 int fstat64(int descriptor, struct stat64* found) noexcept {
   return static_cast<int>(syscall(SYS_fstat, descriptor, found));
 }

@@ -110,8 +110,9 @@ def test_a_process_is_attached_again_and_again_without_growing(
         assert sessions[0].control.state == State.ENDED
         grown.append(target.resident_mb())
     assert kernels(tmp_path / "out-19") > 0
-    # The allocator's own arenas settle over the first ten; a leak would go on.
-    assert grown[-1] - grown[9] < 1
+    # A new thread may get a new arena of the allocator, of about 1 MB, a few times in all; a leak would
+    # come with each round.
+    assert grown[-1] - grown[3] < 16 * 0.25, grown
     assert sum("ai-prof-library" in m.path and m.offset == 0 for m in target.process.maps()) == 1
     target.assert_goes_on()
     assert target.end() == 7

@@ -134,7 +134,7 @@ def _first_rows(operations: Operations, sequence: Sequence, period: Period) -> I
     last = int(period.anchors[1:][period.equal][-1]) - offset
     example = sequence.token[last : last + period.size]
     low = max(int(period.anchors[0]) - offset - period.size // 2, 0)
-    for distance in range(min(period.size, _NEAREST)):
+    for distance in range(min(len(example), _NEAREST)):  # the last may be cut by the end of the sequence
         if (example == example[distance]).sum() == 1:
             rows = low + np.flatnonzero(sequence.token[low:] == example[distance]) - distance
             if len(rows) == len(period.anchors):

@@ -22,11 +22,15 @@ requires = {requires}
 timeout_s = {timeout}
 faults = ["slow"]
 """
-GPU_PROGRAM = """
+GPU_PROGRAM = f"""
+import sys
 import numpy as np, pyopencl as cl
+sys.path.append({str(ROOT / "workloads")!r})
+from pocl_cpu import teach
 context = cl.create_some_context(interactive=False)
+teach(context.devices[0])
 queue = cl.CommandQueue(context)
-program = cl.Program(context, "kernel void f(global float *x) { x[get_global_id(0)] += 1; }").build()
+program = cl.Program(context, "kernel void f(global float *x) {{ x[get_global_id(0)] += 1; }}").build()
 kernel = cl.Kernel(program, "f")
 x = np.zeros(1 << 16, np.float32)
 buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE, x.nbytes)

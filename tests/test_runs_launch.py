@@ -55,6 +55,11 @@ def test_a_crash_says_its_last_line_and_code(tmp_path):
     assert (run.workload, run.order, run.session, run.metrics) == ("fake", 3, "s", {})
 
 
+def test_the_whole_message_of_an_exception_is_told(tmp_path):
+    run = launch(job(tmp_path, "raise ValueError('build failed\\n\\nerror: unknown CPU\\n(options: -I x)')"))
+    assert run.detail == "exit code 1: ValueError: build failed error: unknown CPU (options: -I x)"
+
+
 def test_a_fatal_signal_is_named(tmp_path):
     run = launch(job(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGABRT)"))
     assert (run.problem, run.detail) == (Reason.FAILED, "ended by SIGABRT")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyopencl as cl
+from pocl_cpu import teach
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +19,7 @@ class Program:
     def __init__(self, source: str) -> None:
         # PYOPENCL_CTX, set in workload.toml, names the platform.
         self.context = cl.create_some_context(interactive=False)
+        teach(self.context.devices[0])
         self.kernels = {k.function_name: k for k in cl.Program(self.context, source).build().all_kernels()}
         self.launches = 0
 

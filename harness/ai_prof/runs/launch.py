@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import socket
+import textwrap
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 MARK = "AI_PROF_CAPTURE_ID"
 LAST_BYTES = 4096
+LONGEST_COMPLAINT = 400
 PROFILE = "profile.npz"
 
 
@@ -162,7 +165,7 @@ def _failure(ended: process.Ended, job: Job) -> str | None:
     """Why the program is no run, in one line; None where it ended well."""
     if ended.code == 0:
         return None
-    last = _last_line(job.capture / "stderr.txt")
+    last = _complaint(job.capture / "stderr.txt")
     if ended.code is None:
         what = f"still running after {job.workload.timeout_s:g} s: it was stopped with all its children"
     elif ended.code < 0:
@@ -170,6 +173,13 @@ def _failure(ended: process.Ended, job: Job) -> str | None:
     else:
         what = f"exit code {ended.code}"
     return f"{what}: {last}" if last else what
+
+
+def _complaint(stderr: Path) -> str:
+    """What a program said last: the whole message of an exception of Python, else its last line."""
+    _, traceback, end = _end_of(stderr).rpartition("Traceback (most recent call last):\n")
+    message = itertools.dropwhile(lambda line: line.startswith(" "), end.splitlines() if traceback else ())
+    return textwrap.shorten(" ".join(message), LONGEST_COMPLAINT) or _last_line(stderr)
 
 
 def _signal_name(number: int) -> str:
@@ -194,9 +204,14 @@ def _reported(stdout: Path) -> dict[str, int] | None:
 
 def _last_line(path: Path) -> str:
     """The last line with anything on it; empty where there is none."""
+    lines = _end_of(path).split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def _end_of(path: Path) -> str:
+    """The last that was written to a file; nothing where there is none."""
     if not path.exists():
         return ""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - LAST_BYTES))
-        lines = file.read().decode("utf-8", errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return file.read().decode("utf-8", errors="replace")

@@ -310,3 +310,23 @@ def test_an_unreadable_folder_is_no_empty_one(tmp_path):
         pytest.skip("this user reads everything")
     with pytest.raises(TraceError, match="cannot be read"):
         open_trace(tmp_path / "closed")
+
+
+def test_a_copied_file_counts_once(tmp_path):
+    program = af.Program(started_monotonic_ns=12345)
+    program.launch("k", 5_000)
+    path = program.write(tmp_path)
+    (tmp_path / "copy of it.aiprof").write_bytes(path.read_bytes()[:-8])
+    trace = open_trace(tmp_path)
+    assert len(trace.kernels.start) == 1
+    assert trace.source.files == (str(path),)
+    assert trace.source.complete
+    assert trace.source.warnings == ("copy of it.aiprof is a copy of h-100-0.aiprof: counted once",)
+
+
+def test_two_windows_of_one_process_are_two_files(tmp_path):
+    for number in range(2):
+        program = af.Program(started_monotonic_ns=number)
+        program.launch("k", 5_000)
+        program.write(tmp_path, f"h-100-{number}.aiprof")
+    assert len(open_trace(tmp_path).kernels.start) == 2

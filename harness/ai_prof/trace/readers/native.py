@@ -24,7 +24,7 @@ from ai_prof.trace.model import (
     Trace,
 )
 from ai_prof.trace.readers.clocks import clock_map, device_clock_map, realtime_offset
-from ai_prof.trace.readers.native_file import NativeFile, Records, read_file
+from ai_prof.trace.readers.native_file import NativeFile, Records, read_file, read_header
 from ai_prof.trace.readers.native_format import HOST_CLOCK, NONE32, NONE64, RECORDS, BlockType, DeviceKind
 from ai_prof.trace.tables import make_table
 
@@ -62,9 +62,21 @@ def read(paths: Sequence[Path]) -> Trace:
     if not paths:
         raise TraceError("no capture file was given")
     merge = _Merge()
-    for path in sorted(paths):
-        merge.add(read_file(path))
+    for original, *copies in _by_origin(sorted(paths)):
+        merge.add(read_file(original))
+        merge.warnings += [f"{copy.name} is a copy of {original.name}: counted once" for copy in copies]
     return merge.trace()
+
+
+def _by_origin(paths: Sequence[Path]) -> list[list[Path]]:
+    """Files of one making together, the longest first: no process makes two at the same nanosecond."""
+    made = ("capture_id", "host", "boot_id", "pid", "source", "started_monotonic_ns")
+    groups: dict[Any, list[Path]] = {}
+    for path in paths:
+        header = read_header(path)
+        known = header.get(made[-1]) is not None
+        groups.setdefault(tuple(str(header.get(key)) for key in made) if known else path, []).append(path)
+    return [sorted(group, key=lambda path: -path.stat().st_size) for group in groups.values()]
 
 
 class _Merge:

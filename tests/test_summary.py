@@ -124,12 +124,68 @@ def test_utilization_that_contradicts_the_timeline_is_named(tmp_path, capsys):
     assert "utilization-above-timeline" in ids(found)
 
 
-def test_losses_come_before_everything(tmp_path, capsys):
+def lost(capsys, folder, *, meta=(), **counts):
     program = loop()
-    program.loss(af.KERNEL, 60, budget=7)
-    found = summary(capsys, tmp_path, program)
+    program.loss(af.KERNEL, 60, **counts)
+    program.meta(**dict(meta))
+    found = summary(capsys, folder, program)
     assert ids(found)[0] == "lost-records"
-    assert found["findings"][0]["evidence"] == {"lost": {"kernel": 7}}
+    assert "incomplete-capture" not in ids(found)
+    return found["findings"][0]
+
+
+def test_losses_come_before_everything(tmp_path, capsys):
+    finding = lost(capsys, tmp_path, budget=7)
+    assert finding["evidence"]["lost"] == {"kernel": 7}
+    assert finding["evidence"]["budget_dropped"] == 7
+
+
+@pytest.mark.parametrize(
+    ("counts", "meta", "remedy"),
+    [
+        ({"budget": 7}, {}, "AI_PROF_BUFFER_MB"),
+        ({"cupti": 7}, {}, "AI_PROF_BUFFER_MB"),
+        ({"invalid": 7}, {}, "AI_PROF_GRAPHS"),
+        ({"budget": 7}, {"write_errors": 1}, "free some space"),
+    ],
+)
+def test_the_remedy_fits_what_lost_the_records(tmp_path, capsys, counts, meta, remedy):
+    (action,) = lost(capsys, tmp_path, meta=meta, **counts)["actions"]
+    assert remedy in action
+
+
+def test_what_a_reader_warns_of_is_in_the_json_and_no_fault_of_the_capture(tmp_path, capsys):
+    program = af.Capture()
+    program.device()
+    program.kernel("k", 1_000, 2_000)
+    found = summary(capsys, tmp_path, program)
+    assert found["source"]["complete"]
+    assert ids(found)[0] == "capture-notes"
+    assert "no clock was calibrated" in found["findings"][0]["evidence"]["warnings"][0]
+
+
+def test_names_command_no_terminal(tmp_path, capsys):
+    program = af.Program()
+    program.device(0, "GPU\x1b[31m\x9b2J")
+    for _ in range(3):
+        program.launch("evil\x1b]0;kernel\nDevice 7 is fine.", 5_000_000)
+    path = program.write(tmp_path)
+    assert cli.main(["summary", "--input", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert not {c for c in text if c < " "} - {"\n"}
+    assert "\x9b" not in text
+    assert not any(line.startswith("Device 7") for line in text.splitlines())
+    assert cli.main(["diff", str(path), str(path)]) == 0
+    assert not {c for c in capsys.readouterr().out if c < " "} - {"\n"}
+
+
+def test_absurd_times_are_added_up_without_overflow(tmp_path, capsys):
+    program = af.Capture()
+    program.device()
+    for i in range(6):
+        program.memory(af.HTOD, 1 + i, (1 << 62) + i, size=1)
+    program.kernel("k", 5, 6)
+    assert "unoverlapped-copies" in ids(summary(capsys, tmp_path, program))
 
 
 def test_the_span_can_be_forced(tmp_path, capsys):

@@ -10,6 +10,7 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
+from ai_prof.cli import say
 from ai_prof.cli.console import OutputConsole
 from ai_prof.errors import EXIT_PASS
 from ai_prof.report import diff_html
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     traces = open_trace(args.a), open_trace(args.b)
     for trace in traces:
         for warning in trace.source.warnings:
-            sys.stderr.write(f"ai-prof: {warning}\n")
+            say(warning)
     found = diff(*traces, view.FLOORS)
     if args.html:
         with atomic_file(args.html) as file:
@@ -61,18 +62,18 @@ def run(args: argparse.Namespace) -> int:
 def _print(found: Diff, console: Console) -> None:
     """The verdict, why, and then the tables."""
 
-    def say(line: str) -> None:
+    def tell(line: str) -> None:
         console.print(fmt.printable(line))
 
-    say(f"{view.headline(found)}: {view.sentence(found)}.")
+    tell(f"{view.headline(found)}: {view.sentence(found)}.")
     if why := view.reason(found):
-        say(f"What changed most of an iteration: {why}.")
+        tell(f"What changed most of an iteration: {why}.")
     if found.within_spread:
-        say(f"Mind: {view.NOISE}.")
+        tell(f"Mind: {view.NOISE}.")
     for caution in found.cautions:
-        say(f"Mind: {caution}.")
-    say(f"A: {view.side(found.a)}")
-    say(f"B: {view.side(found.b)}")
+        tell(f"Mind: {caution}.")
+    tell(f"A: {view.side(found.a)}")
+    tell(f"B: {view.side(found.b)}")
     per = "of an iteration" if found.unit == "iteration" else "of the whole capture"
     kernels = view.kernel_rows(found)
     tables = (
@@ -85,9 +86,9 @@ def _print(found: Diff, console: Console) -> None:
         if rows:
             console.print(_table(title, rows))
     if len(kernels) > _KERNELS:
-        say(f"{fmt.plural(len(kernels) - _KERNELS, 'more kernel')} changed: see --json or --html.")
+        tell(f"{fmt.plural(len(kernels) - _KERNELS, 'more kernel')} changed: see --json or --html.")
     for line in view.finding_lines(found):
-        say(f"Finding {line}.")
+        tell(f"Finding {line}.")
 
 
 def _table(title: str, rows: list[view.Row]) -> Table:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ai_prof.cli import say
 from ai_prof.errors import UsageError
 from ai_prof.timeline.tracks import tracks
 from ai_prof.trace.open import ACCEPTED, open_trace
@@ -44,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{args.output}: a timeline is written to a .json or a .json.gz file")
     trace = open_trace(args.input)
     for warning in trace.source.warnings:
-        sys.stderr.write(f"ai-prof: {warning}\n")
+        say(warning)
     _WRITERS[args.format](trace, args.output, tracks(trace))
     hint = ": open it at https://ui.perfetto.dev" if timeline else ""
     sys.stderr.write(f"ai-prof: wrote {args.output}{hint}\n")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from ai_prof.cli import say
 from ai_prof.cli.capture_options import (
     add_capture_options,
     capture_options,
@@ -77,7 +78,7 @@ def tell(output: Path) -> int:
     """Print the summary of the capture in `output`."""
     trace = open_trace(output)
     for warning in trace.source.warnings:
-        sys.stderr.write(f"ai-prof: {warning}\n")
+        say(warning)
     summary = summarise(trace)
     print(render(summary))
     return 0 if summary.devices else NothingToCompareError.exit_code

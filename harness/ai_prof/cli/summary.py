@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from ai_prof.cli import say
 from ai_prof.cli.summary_text import render
 from ai_prof.errors import EXIT_NOTHING, EXIT_PASS
 from ai_prof.timeline.summary import summarise
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the summary; 3 when the capture holds no GPU work."""
     trace = open_trace(args.input)
     for warning in trace.source.warnings:
-        sys.stderr.write(f"ai-prof: {warning}\n")
+        say(warning)
     summary = summarise(trace, args.window)
     text = msgspec.json.format(msgspec.json.encode(summary)).decode() if args.json else render(summary)
     if args.output:
@@ -44,6 +44,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(text)
     if summary.reason:
-        sys.stderr.write(f"ai-prof: {summary.reason}\n")
+        say(summary.reason)
         return EXIT_NOTHING
     return EXIT_PASS

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ai_prof.report.format import printable
 from ai_prof.timeline.advice import CAUSES, TITLES
 
 if TYPE_CHECKING:
-    from ai_prof.timeline.findings import Finding
+    from ai_prof.timeline.finding import Finding
     from ai_prof.timeline.summary import DeviceSummary, Summary
 
 _FINDINGS = 3
@@ -20,14 +21,15 @@ def render(summary: Summary) -> str:
     acting = [f for f in summary.findings if f.saves_ms > 0 or f.severity != "info"]
     steps = _steps(acting[:_FINDINGS], _iteration_ms(summary))
     notes = [f"Mind that {TITLES[f.id]}. {f.actions[0]}" for f in summary.findings if f not in acting]
-    if not summary.devices:
-        return "\n".join([f"No GPU work: {summary.reason}.", *steps, *notes])
     lines = [line for device in summary.devices for line in _device(device)]
+    if not lines:
+        lines = [f"No GPU work: {summary.reason}."]
     if len(acting) > _FINDINGS:
         notes.append(f"More in --json: {_plural(len(acting) - _FINDINGS, 'smaller finding')}.")
     if summary.tag:
         notes.append(f"For a scheduler: {summary.tag}.")
-    return "\n".join([*lines, *steps, *notes])
+    # A name may hold whatever a terminal obeys.
+    return "\n".join(printable(" ".join(line.split("\n"))) for line in (*lines, *steps, *notes))
 
 
 def _device(device: DeviceSummary) -> list[str]:

@@ -42,9 +42,24 @@ TITLES = {
     "short-capture": "the capture is short",
     "lost-records": "records were lost",
     "incomplete-capture": "the capture is incomplete",
+    "capture-notes": "reading the capture left a note",
     "no-device-work": "no GPU work was recorded",
 }
 """By id, to be read as a sentence."""
+
+LOST = {
+    "buffer": (
+        "Raise AI_PROF_BUFFER_MB (512, then 1024), and AI_PROF_MAX_FILE_MB where it is set, and capture "
+        "again: the figures miss work."
+    ),
+    "disk": "The disk refused what was written: free some space or write elsewhere, and capture again.",
+    "time": (
+        "The driver stamped no valid times on what was left out, and no larger buffer helps: capture for a "
+        "shorter time, with CUDA graphs at AI_PROF_GRAPHS=graph."
+    ),
+    "file": "The times of what was left out cannot be: record again with the tool that wrote the file.",
+}
+"""What to do about lost records, by what lost them."""
 
 ACTIONS: dict[str, tuple[str, ...]] = {
     "gap-launch": (COMPILE, _FUSE, _BATCH, _PYTHON),
@@ -139,7 +154,6 @@ ACTIONS: dict[str, tuple[str, ...]] = {
         ),
     ),
     "short-capture": ("Capture at least 10 s and 5 iterations before acting on small differences.",),
-    "lost-records": ("Raise AI_PROF_BUFFER_MB (512, then 1024) and capture again: the figures miss work.",),
     "incomplete-capture": ("Capture again, or read the figures as those of the part that was kept.",),
     "no-device-work": (
         "Start the capture with the program: a context that was there before is not always seen.",

@@ -12,13 +12,14 @@ from ai_prof.timeline.causes import CAUSES
 from ai_prof.timeline.device import device_timeline
 from ai_prof.timeline.diff_kernels import KernelChange, compare_kernels
 from ai_prof.timeline.evidence import RunEvidence, evidence_of, working_timelines
-from ai_prof.timeline.findings import Finding, find
+from ai_prof.timeline.findings import find
 from ai_prof.timeline.operations import busy_devices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ai_prof.timeline.device import DeviceTimeline
+    from ai_prof.timeline.finding import Finding
     from ai_prof.trace.model import Trace
 
 SCHEMA = "ai-prof/diff/1"

@@ -8,14 +8,15 @@ single kernels, which cost most to improve and return least surely.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
 from ai_prof.timeline.advice import ACTIONS, COMPILE
 from ai_prof.timeline.busy import copy_compute_overlap
+from ai_prof.timeline.capture_findings import capture_findings
 from ai_prof.timeline.communication import comm_exposed
+from ai_prof.timeline.finding import Finding, Severity
 from ai_prof.timeline.gaps import by_cause
 from ai_prof.timeline.intervals import clip, intersect, length, union
 from ai_prof.timeline.kernels import kernel_figures
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from ai_prof.timeline.device import DeviceTimeline
     from ai_prof.timeline.operations import Operations
     from ai_prof.trace.model import I64, Trace
-
-Severity = Literal["info", "warning", "critical"]
 
 BUSY_HEALTHY, BUSY_STARVED = 0.85, 0.70
 GAP_HEALTHY, GAP_STARVED = 0.15, 0.30
@@ -47,16 +46,6 @@ _SETUP = (
 _SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """`saves_ms` is the most time per iteration that acting on it could return, on one device."""
-
-    id: str
-    severity: Severity
-    evidence: dict[str, Any]
-    saves_ms: float
-    actions: list[str]
-
-
 def find(trace: Trace, timelines: Sequence[DeviceTimeline]) -> list[Finding]:
     """Findings of all devices, ranked; one of each id, for the device where it costs most."""
     found: dict[str, tuple[int, Finding]] = {}
@@ -65,7 +54,7 @@ def find(trace: Trace, timelines: Sequence[DeviceTimeline]) -> list[Finding]:
             if finding.id not in found or found[finding.id][1].saves_ms < finding.saves_ms:
                 found[finding.id] = rank, finding
     ranked = sorted(found.values(), key=_rank)
-    return _capture_findings(trace, timelines) + [finding for _, finding in ranked]
+    return capture_findings(trace, worked=bool(timelines)) + [finding for _, finding in ranked]
 
 
 def _rank(found: tuple[int, Finding]) -> tuple[int, int, float]:
@@ -232,7 +221,7 @@ def _copies(timeline: DeviceTimeline) -> list[Finding]:
     severity: Severity = (
         "critical" if instead or share >= GAP_STARVED else "warning" if share >= _EXPOSED else "info"
     )
-    time = operations.end - operations.start
+    time = (operations.end - operations.start).astype(np.float64)  # added up, absurd times would overflow
     with_host = np.isin(operations.kind, (CopyKind.HOST_TO_DEVICE, CopyKind.DEVICE_TO_HOST))
     mostly_host = 2 * time[with_host].sum() >= time[operations.is_memcpy].sum()
     return [
@@ -310,21 +299,3 @@ def _window(timeline: DeviceTimeline) -> list[Finding]:
         evidence = {"iterations": count, "window_ms": window / 1e6}
         found.append(_finding(timeline, "short-capture", "info", 0.0, **evidence))
     return found
-
-
-def _capture_findings(trace: Trace, timelines: Sequence[DeviceTimeline]) -> list[Finding]:
-    """What makes every other figure doubtful comes before them."""
-    lost = {kind: loss.lost for kind, loss in trace.source.losses.items() if loss.lost}
-    found = []
-    if not timelines:
-        found.append(_of_capture("no-device-work", "critical", host_calls=len(trace.calls.start)))
-    if lost:
-        found.append(_of_capture("lost-records", "critical", lost=lost))
-    if trace.source.warnings or not trace.source.complete:
-        warnings = list(trace.source.warnings)
-        found.append(_of_capture("incomplete-capture", "warning", warnings=warnings))
-    return found
-
-
-def _of_capture(name: str, severity: Severity, **evidence: Any) -> Finding:
-    return Finding(name, severity, evidence, 0.0, list(ACTIONS[name]))

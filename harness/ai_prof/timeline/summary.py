@@ -11,7 +11,8 @@ from ai_prof.timeline.busy import copy_compute_overlap, stream_concurrency
 from ai_prof.timeline.causes import CAUSES
 from ai_prof.timeline.communication import comm_exposed
 from ai_prof.timeline.device import DeviceTimeline, Window, device_timeline
-from ai_prof.timeline.findings import Finding, find
+from ai_prof.timeline.finding import Finding
+from ai_prof.timeline.findings import find
 from ai_prof.timeline.gaps import GapHistogram, LongGap, gap_histogram, longest_gaps
 from ai_prof.timeline.kernels import kernel_figures
 from ai_prof.timeline.operations import busy_devices

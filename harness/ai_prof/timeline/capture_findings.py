@@ -1,0 +1,53 @@
+"""What of the capture itself makes every other figure doubtful."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ai_prof.timeline.advice import ACTIONS, LOST
+from ai_prof.timeline.finding import Finding, Severity
+
+if TYPE_CHECKING:
+    from ai_prof.trace.model import Trace
+
+
+def capture_findings(trace: Trace, *, worked: bool) -> list[Finding]:
+    """They come before all others; `worked` says whether any device did."""
+    found = []
+    if not worked:
+        found.append(_of_capture("no-device-work", "critical", host_calls=len(trace.calls.start)))
+    if any(loss.lost for loss in trace.source.losses.values()):
+        found.append(_lost_records(trace))
+    warnings = list(trace.source.warnings)
+    if not trace.source.complete:
+        found.append(_of_capture("incomplete-capture", "warning", warnings=warnings))
+    elif warnings:
+        found.append(Finding("capture-notes", "info", {"warnings": warnings}, 0.0, warnings))
+    return found
+
+
+def _lost_records(trace: Trace) -> Finding:
+    """Each way to lose records has a remedy of its own."""
+    losses = trace.source.losses
+    dropped = sum(loss.cupti_dropped for loss in losses.values())
+    refused = sum(loss.budget_dropped for loss in losses.values())
+    invalid = sum(loss.invalid_time for loss in losses.values())
+    disk = any(process.header.get("write_errors") for process in trace.processes)
+    remedies = {
+        "buffer": dropped or (refused and not disk),
+        "disk": refused and disk,
+        "time": invalid and trace.source.format == "native",
+        "file": invalid and trace.source.format != "native",
+    }
+    evidence = {
+        "lost": {kind: loss.lost for kind, loss in losses.items() if loss.lost},
+        "cupti_dropped": dropped,
+        "budget_dropped": refused,
+        "invalid_time": invalid,
+    }
+    actions = [LOST[remedy] for remedy, needed in remedies.items() if needed]
+    return Finding("lost-records", "critical", evidence, 0.0, actions)
+
+
+def _of_capture(name: str, severity: Severity, **evidence: Any) -> Finding:
+    return Finding(name, severity, evidence, 0.0, list(ACTIONS[name]))

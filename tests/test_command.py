@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import aiprof_file as af
@@ -36,6 +37,12 @@ def test_names_that_the_terminal_cannot_show_are_escaped(capture):
     assert done.returncode == 0
     assert "\\u540d" in done.stdout
     assert done.stderr == ""
+
+
+def test_the_version_is_that_of_the_installation():
+    done = ai_prof('"$@"', "--version")
+    assert done.returncode == 0
+    assert done.stdout == f"ai-prof {version('ai-prof')}\n"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

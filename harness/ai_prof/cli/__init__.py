@@ -55,11 +55,23 @@ def load(verb: str) -> Verb:
     return cast("Verb", importlib.import_module(f"ai_prof.cli.{verb}"))
 
 
+class _Version(argparse.Action):
+    """Print the version of this installation."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Print it and end."""
+        from importlib.metadata import version  # noqa: PLC0415 - it costs every other command milliseconds
+
+        print(f"ai-prof {version('ai-prof')}")
+        parser.exit()
+
+
 def make_parser(verb: str | None) -> argparse.ArgumentParser:
     """The parser, with the arguments of `verb` alone filled in."""
     parser = argparse.ArgumentParser(
         prog="ai-prof", description="Why is my GPU idle, and did this change make it slower?"
     )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and end")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, text in VERBS.items():
         sub = verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")

@@ -330,3 +330,23 @@ def test_two_windows_of_one_process_are_two_files(tmp_path):
         program.launch("k", 5_000)
         program.write(tmp_path, f"h-100-{number}.aiprof")
     assert len(open_trace(tmp_path).kernels.start) == 2
+
+
+def test_files_of_several_machines_share_the_first_ones_clock(tmp_path):
+    # Both started a kernel at the same moment; the machines booted at different times.
+    for boot, monotonic in (("one", 1_000_000), ("two", 50_000_000)):
+        program = af.Capture(host=boot, boot_id=boot, pid=len(boot))
+        program.device(0, uuid=boot.encode().ljust(16))
+        program.clock(monotonic, monotonic, 9_000_000_000)
+        program.kernel(boot, monotonic + 500, monotonic + 700)
+        program.sync(af.STREAM_SYNC, monotonic + 100, monotonic + 700)
+        program.sample(monotonic + 600, 50)
+        program.write(tmp_path, f"{boot}-1-0.aiprof")
+    trace = open_trace(tmp_path)
+    for column, moment in (
+        (trace.kernels.start, 500),
+        (trace.syncs.end, 700),
+        (trace.samples.time, 600),
+    ):
+        assert column.tolist() == [1_000_000 + moment] * 2
+    assert trace.realtime_offset_ns == 9_000_000_000 - 1_000_000

@@ -90,7 +90,7 @@ class _Merge:
         self.losses: dict[str, Loss] = {}
         self.warnings: list[str] = []
         self.complete = True
-        self.offsets: list[int] = []
+        self.boots: dict[Any, list[int]] = {}  # CLOCK_REALTIME minus CLOCK_MONOTONIC, by boot
         self.parts: dict[type, list[dict[str, Any]]] = {
             table: [] for table in (Kernels, Memory, Syncs, Calls, Ranges, Samples)
         }
@@ -104,14 +104,23 @@ class _Merge:
             return
         records = {kind: file.records.get(kind, np.zeros(0, RECORDS[kind])) for kind in RECORDS}
         records = self._without_invalid(file, records)
-        _FileRows(self, file, records).add()
         offset = realtime_offset(records[BlockType.CLOCK])
         if offset is None:
             self.warnings.append(f"{file.path.name}: no clock was calibrated: times are the source's own")
         else:
-            self.offsets.append(offset)
+            self.boots.setdefault(file.header.get("boot_id"), []).append(offset)
+        _FileRows(self, file, records).add()
+
+    def shift(self, file: NativeFile) -> int:
+        """From a file's CLOCK_MONOTONIC to that of the first machine: CLOCK_REALTIME is the same on all."""
+        own = self.boots.get(file.header.get("boot_id"))
+        return own[0] - self._first_boot()[0] if own else 0
+
+    def _first_boot(self) -> list[int]:
+        return next(iter(self.boots.values()), [])
 
     def trace(self) -> Trace:
+        offsets = sorted(self._first_boot())
         source = Source("native", tuple(self.files), self.complete, self.losses, tuple(self.warnings))
         return Trace(
             source=source,
@@ -124,7 +133,7 @@ class _Merge:
             calls=make_table(Calls, self.parts[Calls]),
             ranges=make_table(Ranges, self.parts[Ranges]),
             samples=make_table(Samples, self.parts[Samples]),
-            realtime_offset_ns=sorted(self.offsets)[len(self.offsets) // 2] if self.offsets else None,
+            realtime_offset_ns=offsets[len(offsets) // 2] if offsets else None,
         )
 
     def _without_invalid(
@@ -180,6 +189,7 @@ class _FileRows:
         # Each file counts its correlations from 1.
         self.correlation_base = (len(merge.files) - 1) << 32
         self.to_monotonic = clock_map(records[BlockType.CLOCK], HOST_CLOCK)
+        self.shift = merge.shift(file)
 
     def add(self) -> None:
         parts = self.merge.parts
@@ -277,7 +287,7 @@ class _FileRows:
     def _samples(self) -> dict[str, Any]:
         rows = self.records[BlockType.SAMPLE]
         return {
-            "time": rows["time"],
+            "time": rows["time"].astype(np.int64) + self.shift,
             "device": self._devices(rows["device"]),
             "process": self.process,
             "gpu_utilization": _ids(rows["gpu_utilization"]),
@@ -295,7 +305,9 @@ class _FileRows:
     def _host_times(self, rows: Records) -> dict[str, I64]:
         convert = self.to_monotonic
         start, end = rows["start"].astype(np.int64), rows["end"].astype(np.int64)
-        return {"start": convert(start), "end": convert(end)} if convert else {"start": start, "end": end}
+        if convert:
+            start, end = convert(start), convert(end)
+        return {"start": start + self.shift, "end": end + self.shift}
 
     def _device_times(self, rows: Records) -> tuple[I64, I64]:
         start, end = rows["start"].astype(np.int64), rows["end"].astype(np.int64)
@@ -304,7 +316,7 @@ class _FileRows:
             if convert:
                 mine = rows["device"] == device
                 start[mine], end[mine] = convert(start[mine]), convert(end[mine])
-        return start, end
+        return start + self.shift, end + self.shift
 
     def _names(self, ids: Records) -> I32:
         """A file's string ids as positions in the trace's names."""

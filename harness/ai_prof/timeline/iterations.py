@@ -146,9 +146,10 @@ def _first_rows(operations: Operations, sequence: Sequence, period: Period) -> I
 def _phase(operations: Operations, sequence: Sequence, period: Period) -> int:
     """Rows from an iteration's first row to the anchor that follows it.
 
-    The iteration begins after the longest recurring pause of the host. A pause after a synchronize counts
-    double, since the host's view of an iteration ends there. One before the upload of a batch counts four
-    times; an upload on a stream of its own is for the next iteration.
+    The upload of a batch begins an iteration, on the stream of the kernels; one on a stream of its own is for
+    the next. Without an upload the end of a synchronize does, since the host's view of an iteration ends
+    there; without either, or among several, the longest recurring pause of the host, which counts double
+    after a synchronize.
     """
     ends = period.anchors[1:][period.equal][-_SAMPLE:]
     back = np.arange(period.size)
@@ -159,9 +160,9 @@ def _phase(operations: Operations, sequence: Sequence, period: Period) -> int:
     stream = operations.stream[operation]
     main = np.bincount(stream[operation >= 0]).argmax()
     uploads = (token == UPLOAD_TOKEN) & (before != UPLOAD_TOKEN) & (stream == main)
-    score = (pause + 1) * np.where(uploads, 4, 1) * np.where(before < COPY_TOKEN, 2, 1)
-    score[operation < 0] = 0
-    return int(np.argmax(score))
+    synced = (before < COPY_TOKEN) & (operation >= 0)
+    begins = next((rows for rows in (uploads, synced) if rows.any()), operation >= 0)
+    return int(np.argmax((pause + 1) * np.where(synced, 2, 1) * begins))
 
 
 def _warm_up(rows: I64, starts: I64) -> int:

@@ -97,6 +97,9 @@ def _title(finding: Finding) -> str:
     evidence = finding.evidence
     if finding.id == "hot-kernel":
         return f"{title} is {evidence['kernel']}, {evidence['share_of_kernel_time']:.0%} of the kernel time"
+    if finding.id == "late-rank":
+        last = f"last at {evidence['last_share']:.0%} of the collectives"
+        return f"Rank {evidence['rank']} comes late to communication ({last}), and the others wait for it"
     if finding.id == "gap-data" and evidence["at_iteration_start"] > 0.5:
         return f"{title} at the start of iterations"
     return title

@@ -31,6 +31,7 @@ TITLES = {
     "gap-unknown": "idle time whose cause was not recorded",
     "frequent-syncs": "the host keeps stopping to wait for the device",
     "exposed-communication": "communication that no computing hides",
+    "late-rank": "one rank comes late to communication, and the others wait for it",
     "small-kernels": "the work is cut into kernels that are too small",
     "unoverlapped-copies": "copies run while no kernel does",
     "device-copies": "copies within or between devices run while no kernel does",
@@ -108,6 +109,14 @@ ACTIONS: dict[str, tuple[str, ...]] = {
             "A communication kernel also waits for the slowest rank: compare the ranks before blaming the "
             "network, which the timeline of one host cannot see."
         ),
+    ),
+    "late-rank": (
+        (
+            "Look at that rank alone: its gaps and their causes, its clocks and throttling, and what else "
+            "its host does."
+        ),
+        "Give the ranks equal work: bucket or pad by length, shard evenly, drop_last=True.",
+        "Move logging, checkpoints and evaluation off the one rank that does them.",
     ),
     "small-kernels": (COMPILE, _FUSE, _BATCH, _PYTHON),
     "unoverlapped-copies": (

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from ai_prof.timeline.advice import ACTIONS, COMPILE
@@ -21,6 +22,7 @@ from ai_prof.timeline.gaps import by_cause
 from ai_prof.timeline.intervals import clip, intersect, length, union
 from ai_prof.timeline.kernels import kernel_figures
 from ai_prof.timeline.names import short
+from ai_prof.timeline.ranks import rank_summaries
 from ai_prof.timeline.syncs import sync_figures
 from ai_prof.trace.model import CallKind, CopyKind
 
@@ -53,6 +55,7 @@ def find(trace: Trace, timelines: Sequence[DeviceTimeline]) -> list[Finding]:
         for rank, finding in _device_findings(trace, timeline):
             if finding.id not in found or found[finding.id][1].saves_ms < finding.saves_ms:
                 found[finding.id] = rank, finding
+    found |= {finding.id: (0, finding) for finding in _straggler(trace, timelines)}
     ranked = sorted(found.values(), key=_rank)
     return capture_findings(trace, worked=bool(timelines)) + [finding for _, finding in ranked]
 
@@ -181,6 +184,19 @@ def _communication(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
     severity: Severity = "critical" if exposed >= GAP_STARVED * busy.window else "warning"
     return [
         _finding(timeline, "exposed-communication", severity, exposed, comm_exposed=exposed / busy.window)
+    ]
+
+
+def _straggler(trace: Trace, timelines: Sequence[DeviceTimeline]) -> list[Finding]:
+    """The rank that the others wait for most."""
+    ranks = [rank for rank in rank_summaries(trace, timelines) if rank.late_ms is not None]
+    late = max(ranks, key=lambda rank: rank.late_ms or 0.0, default=None)
+    if late is None or not late.late_ms or late.late_ms < _NOTABLE * late.iteration_ms:
+        return []
+    share = late.late_ms / late.iteration_ms if late.iteration_ms else 0.0
+    severity: Severity = "critical" if share >= GAP_STARVED else "warning" if share >= _EXPOSED else "info"
+    return [
+        Finding("late-rank", severity, msgspec.to_builtins(late), late.late_ms, list(ACTIONS["late-rank"]))
     ]
 
 

@@ -16,7 +16,7 @@ from ai_prof.timeline.findings import find
 from ai_prof.timeline.gaps import GapHistogram, LongGap, gap_histogram, longest_gaps
 from ai_prof.timeline.kernels import kernel_figures
 from ai_prof.timeline.operations import busy_devices
-from ai_prof.timeline.sequence import main_process
+from ai_prof.timeline.ranks import RankSummary, rank_of, rank_summaries
 from ai_prof.timeline.syncs import sync_figures
 from ai_prof.timeline.tag import tag
 
@@ -90,7 +90,10 @@ class DeviceSummary(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What `ai-prof summary --json` prints. `reason` is there only when no device did any work."""
+    """What `ai-prof summary --json` prints.
+
+    `reason` is there only when no device did any work, `ranks` only for a job of several.
+    """
 
     schema: str
     source: SourceSummary
@@ -98,6 +101,7 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     findings: list[Finding]
     tag: str | None
     reason: str | None = None
+    ranks: list[RankSummary] = []
 
 
 SCHEMA = "ai-prof/summary/1"
@@ -118,6 +122,7 @@ def summarise(trace: Trace, window: Window = "auto") -> Summary:
         findings=find(trace, timelines),
         tag=tag(trace, timelines),
         reason=None if timelines else _no_work(trace),
+        ranks=rank_summaries(trace, timelines),
     )
 
 
@@ -141,7 +146,7 @@ def _device(trace: Trace, timeline: DeviceTimeline) -> DeviceSummary:
         device=device.ordinal,
         uuid=device.uuid,
         name=device.name,
-        rank=trace.processes[main_process(operations)].rank if trace.processes else None,
+        rank=rank_of(trace, timeline),
         window_ns=window,
         window=timeline.window,
         kernel_busy=_share(busy.kernel, window),

@@ -202,6 +202,16 @@ def test_text_names_the_cause_first_in_few_lines(tmp_path, capsys):
     assert "idle 61.4% of the time: waiting for data 60.3%" in lines[0]
 
 
+def test_text_lists_the_longest_gaps(tmp_path, capsys):
+    path = loop().write(tmp_path)
+    assert cli.main(["summary", "--input", str(path), "--gaps"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    begin = lines.index("Longest gaps of device 0:")
+    assert len(lines) == begin + 11
+    assert all("waiting for data, where iteration " in line for line in lines[begin + 1 :])
+    assert all("between k2 and memcpy host to device; calls: cuda" in line for line in lines[begin + 1 :])
+
+
 def test_work_of_no_length_has_figures(tmp_path, capsys):
     program = af.Program()
     program.launch("k", 0)

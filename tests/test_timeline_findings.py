@@ -12,6 +12,7 @@ from ai_prof import cli
 from ai_prof.timeline.advice import ACTIONS, TITLES
 from ai_prof.timeline.device import device_timeline
 from ai_prof.timeline.findings import find
+from ai_prof.timeline.gaps import PLACES, placements
 from ai_prof.timeline.operations import busy_devices
 from ai_prof.timeline.summary import summarise
 from ai_prof.timeline.tag import tag
@@ -57,7 +58,7 @@ def test_waiting_for_data_comes_before_the_waits_that_show_it(tmp_path):
     program = loop(work=300_000, uploads=(20_000,), kernels=(500_000,))
     found = found_in(program, tmp_path)
     assert (found[0].id, found[0].severity) == ("gap-data", "critical")
-    assert found[0].evidence["at_iteration_start"] == pytest.approx(1)
+    assert found[0].evidence["placement"]["start"] == pytest.approx(1)
     syncs = next((f for f in found if f.id == "frequent-syncs"), None)
     assert syncs is None or syncs.severity != "critical"
 
@@ -219,6 +220,33 @@ def test_long_gaps_say_where_they_are_and_what_the_host_called(tmp_path):
     # and the host is launching again by then.
     expected = {"cudaMemcpyAsync": 0.004, "cudaStreamSynchronize": 0.003, "cudaLaunchKernel": 0.002}
     assert longest.calls_ms == pytest.approx(expected)
+    assert {gap.placement for gap in device.longest_gaps} == {"start"}
+
+
+def test_a_gap_is_placed_in_its_iteration(tmp_path):
+    program = af.Program()
+    for _ in range(12):
+        program.iteration()
+        program.copy(af.HTOD, 20_000)
+        for k in range(30):
+            program.work({1: 30_000, 15: 400_000, 29: 40_000}.get(k, 0))
+            program.launch(f"k{k}", 10_000)
+        program.synchronize()
+        program.work(200_000)
+    trace = native.read([program.write(tmp_path)])
+    device = device_timeline(trace, 0)
+    gaps = [int(start) for start in device.busy.gaps.start]
+    for start, place in zip(gaps, placements(device).tolist(), strict=True):
+        i = sum(begin <= start for begin in program.starts) - 1
+        share = (start - program.starts[i]) / (program.starts[i + 1] - program.starts[i])
+        if PLACES[place] == "start" and share >= 0.1:  # the wait for the next iteration
+            assert start + 200_000 < program.starts[i + 1]
+        else:
+            assert PLACES[place] == ("start" if share < 0.1 else "middle" if share < 0.9 else "end")
+    finding = next(f for f in find(trace, [device]) if f.id == "gap-host")
+    assert finding.evidence["placement"] == pytest.approx({"start": 0, "middle": 1, "end": 0, "outside": 0})
+    finding = next(f for f in find(trace, [device]) if f.id == "gap-data")
+    assert finding.evidence["placement"]["start"] == pytest.approx(1)
 
 
 def test_an_empty_capture_gets_advice(tmp_path, capsys):

@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--input", type=Path, required=True, metavar="PATH", help=ACCEPTED)
     parser.add_argument("--json", action="store_true", help="every figure, as JSON")
+    parser.add_argument("--gaps", action="store_true", help="list the ten longest gaps of each device")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write there instead of to the terminal")
     parser.add_argument(
         "--window",
@@ -37,7 +38,11 @@ def run(args: argparse.Namespace) -> int:
     for warning in trace.source.warnings:
         say(warning)
     summary = summarise(trace, args.window)
-    text = msgspec.json.format(msgspec.json.encode(summary)).decode() if args.json else render(summary)
+    text = (
+        msgspec.json.format(msgspec.json.encode(summary)).decode()
+        if args.json
+        else render(summary, gaps=args.gaps)
+    )
     if args.output:
         with atomic_file(args.output) as file:
             file.write(f"{text}\n".encode())

@@ -9,6 +9,7 @@ from ai_prof.timeline.advice import CAUSES, TITLES
 
 if TYPE_CHECKING:
     from ai_prof.timeline.finding import Finding
+    from ai_prof.timeline.gaps import LongGap
     from ai_prof.timeline.summary import DeviceSummary, Summary
 
 _FINDINGS = 3
@@ -16,12 +17,13 @@ _NAMED = 3  # causes
 _NOTABLE = 0.001  # shares of the time below this are not worth a word
 
 
-def render(summary: Summary) -> str:
-    """Ten lines or so for one device, five more for each further one."""
+def render(summary: Summary, *, gaps: bool = False) -> str:
+    """Ten lines or so for one device, six more for each further one; with `gaps` the longest ones of each."""
     acting = [f for f in summary.findings if f.saves_ms > 0 or f.severity != "info"]
     steps = _steps(acting[:_FINDINGS], _iteration_ms(summary))
     notes = [f"Mind that {TITLES[f.id]}. {f.actions[0]}" for f in summary.findings if f not in acting]
     lines = [line for device in summary.devices for line in _device(device)]
+    listed = [line for device in summary.devices for line in _gap_table(device)] if gaps else []
     if not lines:
         lines = [f"No GPU work: {summary.reason}."]
     if len(acting) > _FINDINGS:
@@ -29,7 +31,7 @@ def render(summary: Summary) -> str:
     if summary.tag:
         notes.append(f"For a scheduler: {summary.tag}.")
     # A name may hold whatever a terminal obeys.
-    return "\n".join(printable(" ".join(line.split("\n"))) for line in (*lines, *steps, *notes))
+    return "\n".join(printable(" ".join(line.split("\n"))) for line in (*lines, *steps, *notes, *listed))
 
 
 def _device(device: DeviceSummary) -> list[str]:
@@ -45,7 +47,27 @@ def _device(device: DeviceSummary) -> list[str]:
         f"  {_window(device)}",
         f"  {_kernels(device)}",
         f"  {_copies(device)}; {_plural(device.streams, 'stream')}; {_waits(device)}.",
+        *(f"  The longest gap: {_gap(gap)}." for gap in device.longest_gaps[:1]),
     ]
+
+
+def _gap_table(device: DeviceSummary) -> list[str]:
+    """Each of the longest gaps on a line."""
+    title = f"Longest gaps of device {device.device}:"
+    return [title, *(f"  {_gap(gap)}" for gap in device.longest_gaps)] if device.longest_gaps else []
+
+
+def _gap(gap: LongGap) -> str:
+    """How long, why, where, between what, and what the host called meanwhile."""
+    text = f"{_ms(gap.length_ms)}, {CAUSES[gap.cause]}"
+    if gap.iteration is not None and gap.place is not None:
+        starting = gap.iteration + round(gap.place)  # a gap at an iteration's end delays the next
+        begins = gap.placement == "start"
+        text += f", {f'where iteration {starting} starts' if begins else f'in iteration {gap.iteration}'}"
+        text += "" if begins else f" at {gap.place:.0%}"
+    text += f", between {gap.before or 'the start'} and {gap.after}"
+    calls = ", ".join(f"{name} {_ms(ms)}" for name, ms in gap.calls_ms.items())
+    return f"{text}; calls: {calls}" if calls else text
 
 
 def _window(device: DeviceSummary) -> str:
@@ -100,7 +122,7 @@ def _title(finding: Finding) -> str:
     if finding.id == "late-rank":
         last = f"last at {evidence['last_share']:.0%} of the collectives"
         return f"Rank {evidence['rank']} comes late to communication ({last}), and the others wait for it"
-    if finding.id == "gap-data" and evidence["at_iteration_start"] > 0.5:
+    if finding.id == "gap-data" and evidence["placement"]["start"] > 0.5:
         return f"{title} at the start of iterations"
     return title
 

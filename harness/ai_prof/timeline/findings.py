@@ -18,7 +18,7 @@ from ai_prof.timeline.busy import copy_compute_overlap
 from ai_prof.timeline.capture_findings import capture_findings
 from ai_prof.timeline.communication import comm_exposed
 from ai_prof.timeline.finding import Finding, Severity
-from ai_prof.timeline.gaps import by_cause
+from ai_prof.timeline.gaps import PLACES, by_cause, placements
 from ai_prof.timeline.intervals import clip, intersect, length, union
 from ai_prof.timeline.kernels import kernel_figures
 from ai_prof.timeline.names import short
@@ -106,7 +106,7 @@ def _gaps(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
     if gap < GAP_HEALTHY:
         return []
     lengths = busy.gaps.end - busy.gaps.start
-    starts_iteration = np.isin(busy.gaps.end, timeline.iterations.starts)
+    place = placements(timeline)
     found = []
     for cause, column in by_cause(timeline).items():
         ns = int(column.sum())
@@ -122,7 +122,7 @@ def _gaps(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
                 ns,
                 gap=gap,
                 share=share,
-                at_iteration_start=int(column[starts_iteration].sum()) / ns,
+                placement={name: int(column[place == i].sum()) / ns for i, name in enumerate(PLACES)},
                 gaps=len(lengths),
                 median_gap_us=float(np.median(lengths)) / 1000,
                 longest_gap_ms=float(lengths.max()) / 1e6,

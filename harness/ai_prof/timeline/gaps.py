@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 EDGES_US = (0, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 100000)
 LONGEST = 10
+PLACES = ("start", "middle", "end", "outside")
+_EDGE = 0.1  # of an iteration
 _CALLS = 3
 
 
@@ -32,6 +34,7 @@ class LongGap(msgspec.Struct, frozen=True):
     """One gap, the cause of most of it, the operations around it, and what the host called meanwhile.
 
     `iteration` counts from 0, `place` is where in it the gap begins, 0 to 1; None outside of any.
+    `placement` is one of PLACES.
     `calls_ms` has the longest host calls during the gap by name, those of the process that ended it.
     """
 
@@ -42,6 +45,7 @@ class LongGap(msgspec.Struct, frozen=True):
     after: str
     iteration: int | None
     place: float | None
+    placement: str
     calls_ms: dict[str, float]
 
 
@@ -62,11 +66,29 @@ def by_cause(timeline: DeviceTimeline) -> dict[str, I64]:
     return columns
 
 
+def placements(timeline: DeviceTimeline) -> I64:
+    """Where in an iteration each gap lies, as positions in PLACES; (n gaps,).
+
+    `start` is the wait for an iteration's first operation, and what begins in its first tenth; `end` what
+    begins in its last tenth; `outside` what begins in no whole iteration.
+    """
+    gaps, starts = timeline.busy.gaps, timeline.iterations.starts
+    if len(starts) < 2:
+        return np.full(len(gaps.start), PLACES.index("outside"), np.int64)
+    i = np.searchsorted(starts, gaps.start, side="right") - 1
+    inside = (i >= 0) & (i < len(starts) - 1)
+    i = np.clip(i, 0, len(starts) - 2)
+    place = (gaps.start - starts[i]) / (starts[i + 1] - starts[i])
+    chosen = [np.isin(gaps.end, starts), ~inside, place < _EDGE, place >= 1 - _EDGE]
+    return np.select(chosen, [PLACES.index(p) for p in ("start", "outside", "start", "end")], 1)
+
+
 def longest_gaps(trace: Trace, timeline: DeviceTimeline, count: int = LONGEST) -> list[LongGap]:
     """The longest gaps of the window, the longest first."""
     gaps, operations = timeline.busy.gaps, timeline.operations
     # The operation before a gap is the one that ends where the gap begins.
     by_end = np.argsort(operations.end, kind="stable")
+    placement = placements(timeline)
     result = []
     for i in np.argsort(gaps.start - gaps.end, kind="stable")[:count].tolist():
         start, end = int(gaps.start[i]), int(gaps.end[i])
@@ -80,6 +102,7 @@ def longest_gaps(trace: Trace, timeline: DeviceTimeline, count: int = LONGEST) -
                 operation_name(trace, operations, int(by_end[last])) if last >= 0 else "",
                 operation_name(trace, operations, following),
                 *_place(timeline.iterations.starts, start),
+                PLACES[placement[i]],
                 _calls(trace, int(operations.process[following]), start, end),
             )
         )

@@ -27,12 +27,26 @@ class Player {
       kernel.name = name;
       kernel.stream = stream;
       window.add(kernel);
-      if (++played % 100 == 0) window.turn(now_ + milliseconds(time_ / kMs));
+      went_by();
     }
+  }
+  // A copy to the host, as of a loss that is printed.
+  void read_back() {
+    format::MemoryRecord copy{};
+    copy.start = time_;
+    copy.end = time_ += kMs;
+    copy.stream = 7;
+    copy.kind = format::kDeviceToHost;
+    window.add(copy);
+    went_by();
   }
   State state() const { return window.state(); }
 
  private:
+  void went_by() {
+    if (++played % 100 == 0) window.turn(now_ + milliseconds(time_ / kMs));
+  }
+
   const Config config_;
   Window::Clock::time_point now_;
   std::int64_t time_ = kMs;
@@ -109,6 +123,53 @@ void initialization_and_autotuning_are_no_iterations() {
   CHECK(player.window.problem().find("AI_PROF_STEADY") != std::string::npos);
 }
 
+// What meets the host once in many kernels is an iteration, and need not hold for long.
+void iterations_that_read_back_settle_soon() {
+  Player player(steady());
+  int iterations = 0;
+  for (; iterations < 100 && player.state() == State::kWatching; ++iterations) {
+    player.play({1, 2, 3, 2, 4, 5, 6, 7, 8, 9});
+    player.read_back();
+  }
+  CHECK(player.state() == State::kOpen);
+  CHECK(iterations >= 5 && iterations <= 30);
+}
+
+// Layers repeat before iterations do.
+void layers_are_no_iterations() {
+  Player player(steady(5));
+  const auto iterate = [&] {
+    player.play({100, 101});
+    for (int layer = 0; layer < 12; ++layer) player.play({1, 2, 3, 2, 4, 5, 6, 7, 8, 9});
+    player.play({102, 103, 104});
+    player.read_back();
+  };
+  while (player.state() == State::kWatching) iterate();
+  const int opened = player.played;
+  while (player.state() == State::kOpen) iterate();
+  CHECK(player.played - opened >= 5 * 126);
+}
+
+// Loading weights copies and converts by turns.
+void loading_is_no_iteration() {
+  Player player(steady());
+  for (int layer = 0; layer < 90; ++layer) {
+    for (const std::uint32_t name : {1, 2, 1, 3}) {
+      player.read_back();
+      player.play({name});
+    }
+  }
+  CHECK(player.state() == State::kWatching);
+}
+
+// The iterations of a later phase count on, or the window would never close.
+void another_phase_counts_on() {
+  Player player(steady(500));
+  while (player.state() == State::kWatching) player.play({1, 2, 3, 4});
+  while (player.state() == State::kOpen && player.played < 10'000) player.play({5, 6, 7});
+  CHECK(player.state() == State::kOver);
+}
+
 void the_busiest_stream_decides() {
   Player player(steady(3));
   for (int i = 0; i < 400; ++i) {
@@ -160,6 +221,10 @@ int main() {
   it_opens_when_iterations_have_settled();
   it_opens_although_some_iterations_log();
   initialization_and_autotuning_are_no_iterations();
+  iterations_that_read_back_settle_soon();
+  layers_are_no_iterations();
+  loading_is_no_iteration();
+  another_phase_counts_on();
   the_busiest_stream_decides();
   it_closes_after_the_iterations_asked_for();
   iterations_without_steady_count_from_the_start();

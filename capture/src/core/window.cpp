@@ -5,8 +5,6 @@
 namespace ai_prof {
 namespace {
 
-constexpr std::chrono::milliseconds kSearchEvery{250};
-
 Window::Clock::duration seconds(double count) {
   return std::chrono::duration_cast<Window::Clock::duration>(std::chrono::duration<double>(count));
 }
@@ -14,14 +12,12 @@ Window::Clock::duration seconds(double count) {
 }  // namespace
 
 Window::Window(const Config& config, Clock::time_point now)
-    : config_(config),
-      counts_(config.steady || config.iterations != 0),
-      opens_(now + seconds(config.delay_s)) {
+    : config_(config), opens_(now + seconds(config.delay_s)) {
   turn(now);
 }
 
 Window::State Window::turn(Clock::time_point now) {
-  if (counts_ && now >= searches_) {
+  if (counting() && now >= searches_) {
     iterations_.search();
     searches_ = now + kSearchEvery;
   }

@@ -25,9 +25,16 @@ class Window {
   State turn(Clock::time_point now);
   [[nodiscard]] State state() const { return state_; }
 
-  // Every kernel from the delay's end on.
-  void add(const format::KernelRecord& kernel) {
-    if (counts_) iterations_.add(kernel);
+  // Every kernel and copy from the delay's end on.
+  template <class Record>
+  void add(const Record& record) {
+    if (counting()) iterations_.add(record);
+  }
+  // Iterations are looked for or counted: what has come should be added, and turn() called, every
+  // kSearchEvery.
+  static constexpr std::chrono::milliseconds kSearchEvery{100};
+  [[nodiscard]] bool counting() const {
+    return config_.iterations != 0 || (config_.steady && state_ <= State::kWatching);
   }
 
   // What the user must be told at the end; empty when the window did what was asked for.
@@ -36,7 +43,6 @@ class Window {
 
  private:
   const Config& config_;
-  const bool counts_;
   State state_ = State::kBefore;
   Clock::time_point opens_;
   Clock::time_point closes_;

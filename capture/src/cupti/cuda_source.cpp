@@ -171,9 +171,9 @@ milliseconds CudaSource::drain(Recorder& recorder) {
     pool_.warm();
     sampler_.begin(recorder);
   }
-  turn_window(recorder);
   const auto now = steady_clock::now();
-  const bool round = now - flushed_ >= kRound;
+  const milliseconds pause = window_.counting() ? Window::kSearchEvery : kRound;
+  const bool round = now - flushed_ >= pause;
   if (round) {
     flushed_ = now;
     pool_.round();
@@ -182,7 +182,8 @@ milliseconds CudaSource::drain(Recorder& recorder) {
   read_buffers(recorder);
   if (round) decoder_.round(recorder);
   sampler_.sample(decoder_.devices(), false, recorder);
-  return kRound;
+  turn_window(recorder);
+  return pause;
 }
 
 // Before CUDA is up a flush may never return.

@@ -75,6 +75,12 @@ format::MemoryRecord memory_record(const Activity& record, std::uint32_t kind) {
   return memory;
 }
 
+format::MemoryRecord copy_record(const Memcpy& record) {
+  format::MemoryRecord copy = memory_record(record, copy_kind(record.copyKind));
+  copy.flags = (record.flags & CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC) != 0 ? format::kAsync : 0;
+  return copy;
+}
+
 // CUPTI keeps its records at multiples of 8.
 template <typename Activity>
 const Activity& as(const CUpti_Activity& record) {
@@ -146,6 +152,8 @@ void Decoder::watch(const CUpti_Activity& record, Recorder& recorder) {
       return window_.add(kernel_record(as<Kernel>(record), recorder));
     case CUPTI_ACTIVITY_KIND_GRAPH_TRACE:
       return window_.add(graph_record(as<GraphTrace>(record), recorder));
+    case CUPTI_ACTIVITY_KIND_MEMCPY:
+      return window_.add(copy_record(as<Memcpy>(record)));
     case CUPTI_ACTIVITY_KIND_CONTEXT:
       return context(as<Context>(record));
     default:
@@ -184,8 +192,8 @@ format::KernelRecord Decoder::kernel_record(const Kernel& record, Recorder& reco
 
 void Decoder::memcpy(const Memcpy& record, Recorder& recorder) {
   worked(record.deviceId, record.contextId, recorder);
-  format::MemoryRecord copy = memory_record(record, copy_kind(record.copyKind));
-  copy.flags = (record.flags & CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC) != 0 ? format::kAsync : 0;
+  const format::MemoryRecord copy = copy_record(record);
+  window_.add(copy);
   recorder.add(format::kMemcpy, copy);
 }
 

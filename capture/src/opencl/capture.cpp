@@ -187,8 +187,8 @@ void Capture::drop(const Item& item) noexcept {
 // ---- the recorder's thread ----
 
 milliseconds Capture::drain(Recorder& recorder) {
-  turn_window(recorder);
   collect(recorder);
+  turn_window(recorder);
   for (const auto& clock : clocks_) {
     if (clock->can_choose()) clock->calibrate(recorder);
   }
@@ -310,7 +310,6 @@ void Capture::add_device_records(Recorder& recorder, const Item& item) {
     if (!watching()) recorder.add(format::kKernel, kernel);
     return;
   }
-  if (watching()) return;
   format::MemoryRecord memory{};
   memory.start = start;
   memory.end = end;
@@ -322,7 +321,8 @@ void Capture::add_device_records(Recorder& recorder, const Item& item) {
   memory.bytes = item.bytes;
   memory.peer = format::kNone32;
   memory.flags = item.blocking ? 0 : format::kAsync;
-  recorder.add(block_of(item), memory);
+  window_.add(memory);
+  if (!watching()) recorder.add(block_of(item), memory);
 }
 
 void Capture::take_devices(Recorder& recorder) {

@@ -105,8 +105,9 @@ class Capture:
         values = (time, device, utilization, NONE32, 1500, 2600, 50, 300000, 0, 0, 1 << 30, 1 << 33)
         self.rows.append((SAMPLE, struct.pack("<qIIIIIIIIQQQ", *values)))
 
-    def loss(self, kind, captured, cupti=0, invalid=0, budget=0) -> None:
-        self.rows.append((LOSS, struct.pack("<IIQQQQ", kind, 0, captured, cupti, invalid, budget)))
+    def loss(self, kind, captured, *, cupti=0, invalid=0, budget=0, unfinished=0) -> None:
+        values = (kind, unfinished, captured, cupti, invalid, budget)
+        self.rows.append((LOSS, struct.pack("<IIQQQQ", *values)))
 
     def meta(self, **values: object) -> None:
         self.rows.append((META, json.dumps(values).encode()))

@@ -203,6 +203,14 @@ def test_rows_with_impossible_times_are_counted_and_left_out(tmp_path):
     assert trace.source.losses["kernel"] == Loss(captured=2, invalid_time=5)
 
 
+def test_work_in_flight_at_the_end_is_counted_and_no_loss(tmp_path):
+    capture = small_capture()
+    capture.loss(af.KERNEL, 1, unfinished=95)
+    trace = open_trace(capture.write(tmp_path))
+    assert trace.source.losses["kernel"] == Loss(captured=1, unfinished=95)
+    assert trace.source.losses["kernel"].lost == 0
+
+
 def test_fewer_rows_than_the_file_counted_is_said(tmp_path):
     capture = small_capture()
     capture.loss(af.KERNEL, 7)

@@ -11,7 +11,7 @@ namespace ai_prof::format {
 
 inline constexpr char kMagic[8] = {'A', 'I', 'P', 'R', 'O', 'F', '\r', '\n'};
 inline constexpr std::uint16_t kMajor = 1;
-inline constexpr std::uint16_t kMinor = 0;
+inline constexpr std::uint16_t kMinor = 1;
 
 // The file starts with a Preamble, then `header_bytes` of UTF-8 JSON padded with spaces to a multiple of 8.
 struct Preamble {
@@ -201,8 +201,8 @@ struct SampleRecord {
 
 // Counts since the start of the file, for one block type; the last one stands.
 struct LossRecord {
-  std::uint32_t type;  // BlockType
-  std::uint32_t reserved;
+  std::uint32_t type;        // BlockType
+  std::uint32_t unfinished;  // had not ended when the capture did: not written, and no loss; since 1.1
   std::uint64_t captured;
   std::uint64_t cupti_dropped;   // CUPTI had no buffer; it does not say of which kind: counted under kKernel
   std::uint64_t invalid_time;    // start or end 0, or end before start; not written

@@ -284,12 +284,13 @@ void Recorder::write_losses() {
   for (std::uint32_t type = format::kKernel; type <= format::kRange; ++type) {
     const Counts& counts = counts_[type];
     const format::LossRecord loss{type,
-                                  0,
+                                  counts.unfinished,
                                   counts.captured,
                                   counts.cupti_dropped.load(std::memory_order_relaxed),
                                   counts.invalid_time,
                                   counts.budget_dropped.load(std::memory_order_relaxed)};
-    const bool any = (loss.captured | loss.cupti_dropped | loss.invalid_time | loss.budget_dropped) != 0;
+    const bool any =
+        (loss.unfinished | loss.captured | loss.cupti_dropped | loss.invalid_time | loss.budget_dropped) != 0;
     if (any) losses.push_back(loss);
   }
   const auto bytes = std::as_bytes(std::span(losses));

@@ -88,6 +88,8 @@ class Recorder {
     append(type, std::as_bytes(std::span(&record, 1)));
   }
   void invalid_time(format::BlockType type, std::uint64_t count = 1) noexcept;
+  // Work that had not ended when the capture did: it lies outside of the window, and is no loss.
+  void unfinished(format::BlockType type) noexcept { ++counts_[type].unfinished; }
 
  private:
   static constexpr std::size_t kTypes = format::kEnd + 1;
@@ -95,6 +97,7 @@ class Recorder {
   struct Counts {
     std::uint64_t captured = 0;
     std::uint64_t invalid_time = 0;
+    std::uint32_t unfinished = 0;
     std::atomic<std::uint64_t> budget_dropped{0};
     std::atomic<std::uint64_t> cupti_dropped{0};
   };

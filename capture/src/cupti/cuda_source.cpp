@@ -243,7 +243,10 @@ void CudaSource::calibrate(Recorder& recorder) {
 // At exit CUPTI is left as it is: taking it down while the driver goes has deadlocked.
 void CudaSource::finish(Recorder& recorder, format::EndReason reason) {
   if (std::exchange(begun_, false)) {
+    flush(0, recorder);
+    read_buffers(recorder);
     if (reason != format::kEndExit) disable(api_, config_);
+    decoder_.ending();
     flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED, recorder);
     read_buffers(recorder);
     decoder_.finish(recorder);

@@ -165,7 +165,14 @@ void Decoder::kernel(const format::KernelRecord& kernel, Recorder& recorder) {
   worked(kernel.device, kernel.context, recorder);
   ++kernels_;
   window_.add(kernel);
-  recorder.add(format::kKernel, kernel);
+  add_work(format::kKernel, kernel, recorder);
+}
+
+template <class Record>
+void Decoder::add_work(format::BlockType type, const Record& work, Recorder& recorder) {
+  if (ending_ && work.end == 0) return unfinished_.untimed(type, work);
+  if (ending_) unfinished_.timed(work);
+  recorder.add(type, work);
 }
 
 format::KernelRecord Decoder::kernel_record(const Kernel& record, Recorder& recorder) {
@@ -194,7 +201,7 @@ void Decoder::memcpy(const Memcpy& record, Recorder& recorder) {
   worked(record.deviceId, record.contextId, recorder);
   const format::MemoryRecord copy = copy_record(record);
   window_.add(copy);
-  recorder.add(format::kMemcpy, copy);
+  add_work(format::kMemcpy, copy, recorder);
 }
 
 void Decoder::peer_copy(const PeerCopy& record, Recorder& recorder) {
@@ -202,14 +209,14 @@ void Decoder::peer_copy(const PeerCopy& record, Recorder& recorder) {
   format::MemoryRecord copy = memory_record(record, format::kPeerToPeer);
   copy.peer = record.srcDeviceId == record.deviceId ? record.dstDeviceId : record.srcDeviceId;
   copy.flags = (record.flags & CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC) != 0 ? format::kAsync : 0;
-  recorder.add(format::kMemcpy, copy);
+  add_work(format::kMemcpy, copy, recorder);
 }
 
 void Decoder::memset(const Memset& record, Recorder& recorder) {
   worked(record.deviceId, record.contextId, recorder);
   format::MemoryRecord set = memory_record(record, format::kSet);
   set.flags = (record.flags & CUPTI_ACTIVITY_FLAG_MEMSET_ASYNC) != 0 ? format::kAsync : 0;
-  recorder.add(format::kMemset, set);
+  add_work(format::kMemset, set, recorder);
 }
 
 // One record a launch of a graph, in place of its kernels and copies.
@@ -291,6 +298,7 @@ void Decoder::forget() {
   devices_ = {};
   contexts_ = {};
   ranges_ = {};
+  unfinished_ = {};
 }
 
 std::uint32_t Decoder::idle_contexts() const {

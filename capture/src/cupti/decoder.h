@@ -12,6 +12,7 @@
 #include "cupti/host_calls.h"
 #include "cupti/layouts.h"
 #include "cupti/names.h"
+#include "cupti/unfinished.h"
 
 namespace ai_prof::cupti {
 
@@ -28,7 +29,12 @@ class Decoder {
   void watch(const CUpti_Activity& record, Recorder& recorder);
   // Between two flushes of CUPTI.
   void round(Recorder& recorder) { calls_.round(recorder); }
-  void finish(Recorder& recorder) { calls_.finish(recorder); }
+  // What follows comes from the driver's last flush, which gives out work that is still in flight as well.
+  void ending() { ending_ = true; }
+  void finish(Recorder& recorder) {
+    calls_.finish(recorder);
+    unfinished_.count(recorder);
+  }
 
   // Those with work so far.
   [[nodiscard]] std::span<const format::DeviceRecord> devices() const { return devices_; }
@@ -63,6 +69,8 @@ class Decoder {
   void overhead(const Overhead& record, Recorder& recorder);
   void marker(const Marker& record, Recorder& recorder);
   void context(const Context& record);
+  template <class Record>
+  void add_work(format::BlockType type, const Record& work, Recorder& recorder);
   void worked(std::uint32_t device, std::uint32_t context, Recorder& recorder);
 
   const DriverApi& driver_;
@@ -73,7 +81,9 @@ class Decoder {
   std::unordered_map<std::uint32_t, ContextState> contexts_;
   std::unordered_map<std::uint32_t, OpenRange> ranges_;
   std::uint64_t kernels_ = 0;
+  Unfinished unfinished_;
   bool any_ = false;
+  bool ending_ = false;
 };
 
 }  // namespace ai_prof::cupti

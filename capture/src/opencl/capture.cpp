@@ -346,12 +346,12 @@ void Capture::calibrate(Recorder& recorder) {
 void Capture::finish(Recorder& recorder, format::EndReason) {
   current_.store(nullptr, std::memory_order_release);
   collect(recorder);
-  std::size_t unfinished = 0;
   for (Queue* queue : busy_) {
-    for (const Item& item : queue->pending) unfinished += add_if_done(recorder, item) ? 0 : 1;
+    for (const Item& item : queue->pending) {
+      if (!add_if_done(recorder, item)) recorder.unfinished(block_of(item));
+    }
   }
   window_.tell(recorder);
-  if (unfinished > 0) recorder.meta("unfinished_commands", std::to_string(unfinished));
 }
 
 }  // namespace ai_prof::opencl

@@ -223,6 +223,34 @@ void losses_are_counted(const Parts& parts) {
   CHECK(outcome.only().records<format::KernelRecord>(format::kKernel).size() == 2);
 }
 
+// At the end the driver gives out work in flight, which has no times yet. The 4th was spoiled: its stream has
+// ended later work.
+void work_in_flight_at_the_end_is_no_loss(const Parts& parts) {
+  Program program;
+  program.prepare = [](MockCupti& mock) { mock.last_record_runs = true; };
+  program.body = [](const Mock& mock) {
+    const std::uint64_t now = mock.now();
+    for (std::uint32_t i = 1; i <= 3; ++i) mock.emit(kernel("k", now + i, now + i + 1, i));
+    mock.emit(kernel("k", 0, 0, 4));
+    mock.emit(kernel("k", now + 5, now + 6, 5));
+    for (std::uint32_t i = 6; i <= 12; ++i) mock.emit(kernel("k", 0, 0, i));
+    CUpti_ActivityMemcpy5 running = copy(CUPTI_ACTIVITY_MEMCPY_KIND_DTOH, now, 64);
+    running.end = 0;
+    mock.emit(running);
+    if (std::getenv("AI_PROF_DURATION") != nullptr) sleep_ms(1500);
+  };
+  for (const format::EndReason reason : {format::kEndExit, format::kEndWindow}) {
+    if (reason == format::kEndWindow) program.environment["AI_PROF_DURATION"] = "0.5";
+    const Outcome outcome = run(parts, program);
+    CHECK(ended(outcome, reason));
+    CHECK(outcome.errors.empty());
+    const format::LossRecord kernels = outcome.only().loss(format::kKernel);
+    CHECK(kernels.captured == 4 && kernels.invalid_time == 1 && kernels.unfinished == 7);
+    const format::LossRecord copies = outcome.only().loss(format::kMemcpy);
+    CHECK(copies.captured == 0 && copies.invalid_time == 0 && copies.unfinished == 1);
+  }
+}
+
 void the_bound_holds_and_is_counted(const Parts& parts) {
   Program program;
   program.environment["AI_PROF_BUFFER_MB"] = "5";
@@ -471,6 +499,7 @@ constexpr Case kCases[] = {
     CASE(a_library_that_is_not_cupti),
     CASE(old_cupti_stays_at_kernels),
     CASE(losses_are_counted),
+    CASE(work_in_flight_at_the_end_is_no_loss),
     CASE(the_bound_holds_and_is_counted),
     CASE(many_threads_lose_nothing),
     CASE(reused_name_pointers_are_seen),

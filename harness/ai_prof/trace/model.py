@@ -61,12 +61,16 @@ class CallKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Records of one kind: kept, and lost in each of three ways."""
+    """Records of one kind: kept, and lost in each of three ways.
+
+    `unfinished` is no loss: work in flight when the capture ended, outside of what was asked for.
+    """
 
     captured: int = 0
     cupti_dropped: int = 0
     invalid_time: int = 0
     budget_dropped: int = 0
+    unfinished: int = 0
 
     @property
     def lost(self) -> int:

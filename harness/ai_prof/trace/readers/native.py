@@ -161,16 +161,16 @@ class _Merge:
 
 def _add_loss(past: Loss, stated: np.void | None, captured: int, invalid: int) -> Loss:
     """Losses so far, and those of one more file: its own LossRecord and what the reader found invalid."""
-    dropped, unstamped, refused = (
-        (0, 0, 0)
-        if stated is None
-        else (int(stated["cupti_dropped"]), int(stated["invalid_time"]), int(stated["budget_dropped"]))
+    counts = ("cupti_dropped", "invalid_time", "budget_dropped", "unfinished")
+    dropped, unstamped, refused, unfinished = (
+        (0, 0, 0, 0) if stated is None else (int(stated[name]) for name in counts)
     )
     return Loss(
         past.captured + captured,
         past.cupti_dropped + dropped,
         past.invalid_time + unstamped + invalid,
         past.budget_dropped + refused,
+        past.unfinished + unfinished,
     )
 
 

@@ -162,7 +162,7 @@ RECORDS: dict[BlockType, np.dtype[np.void]] = {
     BlockType.LOSS: np.dtype(
         [
             ("type", "<u4"),
-            ("reserved", "<u4"),
+            ("unfinished", "<u4"),
             ("captured", "<u8"),
             ("cupti_dropped", "<u8"),
             ("invalid_time", "<u8"),

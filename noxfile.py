@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -149,9 +150,14 @@ def tidy(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Print what a capture costs: iteration time with and without it, interleaved."""
-    install(session)
+    """Print what a capture costs: iteration time with and without it, interleaved.
+
+    With an NVIDIA GPU also what a launch costs, side by side with other profilers: docs/overhead.md.
+    """
+    install(session, *HEADERS)
     session.run("python", "tests/bench/overhead.py", *session.posargs)
+    if shutil.which("nvidia-smi"):
+        session.run("python", "tests/bench/cuda/overhead.py")
 
 
 @nox.session(name="gate-sim")

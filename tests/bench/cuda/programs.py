@@ -1,0 +1,108 @@
+"""Builds the C++ programs of the bench without a CUDA toolkit, and runs them under each capture."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sysconfig
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from ai_prof.collect.environment import capture_environment
+
+ROOT = Path(__file__).parents[3]
+LAUNCHES = 30_000
+WINDOW_S, LATER_S = 0.3, 1.0  # a window that has ended, with its flush, before the loop is timed
+TIMEOUT_S = 60
+
+Capture = tuple[str, str, str]  # what a program runs under: tool, level, graphs
+
+NOTHING = ("nothing", "", "")
+AFTER = ("ours, after its window", "api", "node")
+CAPTURES = [
+    (tool, level, graphs)
+    for level in ("kernel", "api")
+    for graphs in ("node", "graph")
+    for tool in ("floor", "ours")
+]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The folder of what was compiled, and the libcupti that all its clients use."""
+
+    built: Path
+    cupti: Path
+
+
+def _first(patterns: list[str], what: str) -> Path:
+    """The first file of this Python's packages, then of a toolkit."""
+    for root in (Path(sysconfig.get_path("purelib")), Path("/usr/local")):
+        for pattern in patterns:
+            if found := sorted(root.glob(pattern)):
+                return found[-1]
+    raise SystemExit(f"no {what}: install nvidia-cuda-cupti and nvidia-cuda-runtime, or a CUDA toolkit")
+
+
+def find_cupti() -> Path:
+    """The libcupti that all CUPTI clients of the bench use."""
+    names = ["nvidia/*/lib/libcupti.so.1?", "cuda*/lib64/libcupti.so.1?"]
+    return _first([*names, "cuda*/extras/CUPTI/lib64/libcupti.so.1?"], "libcupti")
+
+
+def _includes() -> list[str]:
+    cupti = ["nvidia/*/include/cupti.h", "cuda*/include/cupti.h", "cuda*/extras/CUPTI/include/cupti.h"]
+    cuda = ["nvidia/*/include/cuda.h", "cuda*/include/cuda.h"]
+    folders = {str(_first(cupti, "cupti.h").parent), str(_first(cuda, "cuda.h").parent)}
+    own = ROOT / "capture"
+    return [f"-I{own}/include", f"-I{own}/src", *(f"-isystem{folder}" for folder in sorted(folders))]
+
+
+def build(into: Path) -> None:
+    """Compile `launch_loop` and `floor.so` into a folder; takes seconds."""
+    compiler = [os.environ.get("CXX", "g++"), "-std=c++20", "-O2", *_includes()]
+    source = ROOT / "capture"
+    floor = [source / "tests/floor.cpp"]
+    floor += [source / "src/cupti" / f"{name}.cpp" for name in ("cupti_api", "subscription", "calls")]
+    hidden = ["-fPIC", "-shared", "-fvisibility=hidden"]
+    for command in (
+        [*compiler, str(Path(__file__).parent / "launch_loop.cpp"), "-o", str(into / "launch_loop"), "-ldl"],
+        [*compiler, *hidden, *map(str, floor), "-o", str(into / "floor.so"), "-ldl", "-pthread"],
+    ):
+        subprocess.run(command, check=True)
+
+
+def bare_environment() -> dict[str, str]:
+    """This environment without any capture in it."""
+    ours = ("AI_PROF_", "FLOOR_", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
+def variables(capture: Capture, parts: Parts, output: Path) -> dict[str, str]:
+    """What must be added to the bare environment for a capture."""
+    tool, level, graphs = capture
+    if tool == "nothing":
+        return {}
+    if tool == "floor":
+        names = {"FLOOR_CUPTI": str(parts.cupti), "FLOOR_LEVEL": level, "FLOOR_GRAPHS": graphs}
+        return names | {"CUDA_INJECTION64_PATH": str(parts.built / "floor.so")}
+    options = {"AI_PROF_CUPTI": str(parts.cupti), "AI_PROF_GRAPHS": graphs}
+    if capture == AFTER:
+        options["AI_PROF_DURATION"] = str(WINDOW_S)
+    bare = bare_environment()
+    whole = capture_environment(output, level, bare, options)
+    return {name: value for name, value in whole.items() if bare.get(name) != value}
+
+
+def run_loop(capture: Capture, parts: Parts) -> dict[str, float]:
+    """One process of the loop under a capture: us a launch and us a graph launch."""
+    with tempfile.TemporaryDirectory() as folder:
+        env = bare_environment() | variables(capture, parts, Path(folder) / "capture")
+        later = [str(LATER_S)] if capture == AFTER else []
+        command = [str(parts.built / "launch_loop"), str(LAUNCHES), *later]
+        done = subprocess.run(
+            command, env=env, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT_S, check=True
+        )
+    return dict(json.loads(done.stdout))

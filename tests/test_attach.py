@@ -10,6 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from attach_targets import Target, ai_prof, command, environment, mocks, until
 
@@ -67,7 +68,10 @@ def test_a_running_program_is_captured_and_left_as_it_was(
     done = ai_prof("attach", "--pid", target.pid, "--duration", "0.5", "--output", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert "threads stood for" in done.stderr
-    assert kernels(tmp_path / "out") > 50
+    trace = open_trace(tmp_path / "out")
+    assert len(trace.kernels.start) > 50
+    # The context was there before: every launch is seen all the same.
+    assert np.isin(trace.kernels.correlation, trace.calls.correlation).all()
     target.assert_goes_on()
     assert until(lambda: target.descriptors() == before)
     assert until(lambda: "ai-prof" not in target.threads())

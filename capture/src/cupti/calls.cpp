@@ -303,14 +303,13 @@ constexpr CallRow kDriver[] = {
 #undef RUNTIME
 #undef DRIVER
 
-// Ids are small: a table from id to row, made once.
-constexpr std::size_t kIds = 1024;
-using Index = std::array<const CallRow*, kIds>;
+// A table from id to row, made once.
+using Index = std::array<const CallRow*, kCallIds>;
 
 Index index_of(std::span<const CallRow> rows) {
   Index index{};
   for (const CallRow& row : rows) {
-    if (row.id < kIds) index[row.id] = &row;
+    if (row.id < kCallIds) index[row.id] = &row;
   }
   return index;
 }
@@ -343,7 +342,7 @@ std::span<const CallRow> driver_calls() {
 const CallRow* find_call(CUpti_ActivityKind domain, std::uint32_t id) {
   static const Index runtime = index_of(kRuntime);
   static const Index driver = index_of(kDriver);
-  if (id >= kIds) return nullptr;
+  if (id >= kCallIds) return nullptr;
   return domain == CUPTI_ACTIVITY_KIND_RUNTIME ? runtime[id] : driver[id];
 }
 

@@ -18,6 +18,9 @@ struct CallRow {
   format::CallKind kind;
 };
 
+// Ids are small: none is as high.
+inline constexpr std::uint32_t kCallIds = 1024;
+
 std::span<const CallRow> runtime_calls();
 std::span<const CallRow> driver_calls();
 

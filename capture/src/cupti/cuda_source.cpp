@@ -6,7 +6,6 @@
 #include "core/json.h"
 #include "core/say.h"
 #include "cupti/find_cupti.h"
-#include "cupti/subscription.h"
 
 namespace ai_prof::cupti {
 namespace {
@@ -95,7 +94,10 @@ bool CudaSource::begin(std::string& error) {
   if (registered != CUPTI_SUCCESS) {
     error = "CUPTI takes no buffers: " + api_.describe(registered);
   } else {
-    enabled_ = window_.state() != Window::State::kBefore && enable(api_, config_, warnings_, error);
+    // An injected library comes before any context, an attacher's may come at any time.
+    contexts_ = config_.descriptor >= 0 ? Contexts::kPerhaps : Contexts::kNone;
+    enabled_ =
+        window_.state() != Window::State::kBefore && enable(api_, config_, contexts_, warnings_, error);
     begun_ = error.empty();
   }
   if (begun_) {
@@ -109,7 +111,7 @@ bool CudaSource::begin(std::string& error) {
 // There is no file to write to: leave the program as if we had never come.
 void CudaSource::abandon() noexcept {
   inert_.store(true, std::memory_order_relaxed);
-  disable(api_, config_);
+  disable(api_, config_, contexts_);
   api_.cuptiUnsubscribe(subscriber_);
 }
 
@@ -229,7 +231,8 @@ void CudaSource::turn_window(Recorder& recorder) {
   if (state == Window::State::kOver) return recorder.end(format::kEndWindow);
   if (state == Window::State::kBefore || enabled_) return;
   std::string error;
-  enabled_ = enable(api_, config_, warnings_, error);
+  contexts_ = Contexts::kPerhaps;
+  enabled_ = enable(api_, config_, contexts_, warnings_, error);
   if (enabled_) return;
   say("CUDA is not captured: " + error);
   recorder.error(error);
@@ -245,7 +248,7 @@ void CudaSource::finish(Recorder& recorder, format::EndReason reason) {
   if (std::exchange(begun_, false)) {
     flush(0, recorder);
     read_buffers(recorder);
-    if (reason != format::kEndExit) disable(api_, config_);
+    if (reason != format::kEndExit) disable(api_, config_, contexts_);
     decoder_.ending();
     flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED, recorder);
     read_buffers(recorder);

@@ -17,6 +17,7 @@
 #include "cupti/decoder.h"
 #include "cupti/device_sampler.h"
 #include "cupti/host_clock.h"
+#include "cupti/subscription.h"
 
 namespace ai_prof::cupti {
 
@@ -71,6 +72,7 @@ class CudaSource final : public Source {
   DeviceSampler sampler_;
   CUpti_SubscriberHandle subscriber_ = nullptr;
   std::vector<std::string> warnings_;
+  Contexts contexts_ = Contexts::kNone;  // when recording was enabled
 
   bool begun_ = false;    // and not finished
   bool enabled_ = false;  // CUPTI records

@@ -13,17 +13,16 @@ HostCalls::HostCalls() : runtime_(kRuntimeSlots, 0) {}
 // Interned once a call, not once a record.
 std::uint32_t HostCalls::name_of(const CallRow* row, Recorder& recorder) {
   const auto [found, added] = names_.try_emplace(row, 0);
-  if (added) found->second = recorder.intern(row != nullptr ? plain_name(row->name) : "unknown call");
+  if (added) found->second = recorder.intern(plain_name(row->name));
   return found->second;
 }
 
-format::CallRecord HostCalls::call_record(const Api& record, Recorder& recorder) {
-  const CallRow* row = find_call(record.kind, record.cbid);
+format::CallRecord HostCalls::call_record(const Api& record, const CallRow& row, Recorder& recorder) {
   format::CallRecord call{};
   call.start = static_cast<std::int64_t>(record.start);
   call.end = static_cast<std::int64_t>(record.end);
-  call.name = name_of(row, recorder);
-  call.kind = row != nullptr ? row->kind : format::kCallOther;
+  call.name = name_of(&row, recorder);
+  call.kind = row.kind;
   call.thread = record.threadId;
   call.correlation = record.correlationId;
   call.result = static_cast<std::int32_t>(record.returnValue);
@@ -35,7 +34,10 @@ std::uint32_t& HostCalls::runtime_slot(std::uint32_t correlation) {
 }
 
 void HostCalls::add(const Api& record, Recorder& recorder) {
-  const format::CallRecord call = call_record(record, recorder);
+  // Others come while they are being switched off.
+  const CallRow* row = find_call(record.kind, record.cbid);
+  if (row == nullptr) return;
+  const format::CallRecord call = call_record(record, *row, recorder);
   if (record.kind == CUPTI_ACTIVITY_KIND_RUNTIME) {
     runtime_slot(call.correlation) = call.correlation;
     write(call, recorder);

@@ -30,7 +30,7 @@ class HostCalls {
 
  private:
   std::uint32_t name_of(const CallRow* row, Recorder& recorder);
-  format::CallRecord call_record(const Api& record, Recorder& recorder);
+  format::CallRecord call_record(const Api& record, const CallRow& row, Recorder& recorder);
   void write(const format::CallRecord& call, Recorder& recorder);
   void write_outermost(std::vector<format::CallRecord>& calls, Recorder& recorder);
   [[nodiscard]] std::uint32_t& runtime_slot(std::uint32_t correlation);

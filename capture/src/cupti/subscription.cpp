@@ -48,10 +48,27 @@ std::size_t switch_calls(EnableCall enable_call, std::span<const CallRow> rows, 
   return refused;
 }
 
-void enable_calls(const CuptiApi& api, Problems& problems) {
+// All calls of `domain` but those that are not ours.
+bool enable_whole(const CuptiApi& api, EnableCall enable_call, CUpti_ActivityKind domain) {
+  if (api.cuptiActivityEnable(domain) != CUPTI_SUCCESS) return false;
+  for (std::uint32_t id = 1; id < kCallIds; ++id) {
+    if (find_call(domain, id) == nullptr) enable_call(id, 0);
+  }
+  return true;
+}
+
+// Once a context exists, a call that is switched on by itself is not recorded: only the whole kind is, less
+// the calls that are switched off after it.
+void enable_calls(const CuptiApi& api, Contexts contexts, Problems& problems) {
   if (!api.selects_calls()) {
     problems.emplace_back(
         "host calls are not recorded: this CUPTI can't select single calls; use one of CUDA 12.8 or later");
+    return;
+  }
+  if (contexts == Contexts::kPerhaps) {
+    const bool runtime = enable_whole(api, api.cuptiActivityEnableRuntimeApi, CUPTI_ACTIVITY_KIND_RUNTIME);
+    const bool driver = enable_whole(api, api.cuptiActivityEnableDriverApi, CUPTI_ACTIVITY_KIND_DRIVER);
+    if (!runtime || !driver) problems.emplace_back("not all host calls are recorded: CUPTI refused them");
     return;
   }
   const std::size_t runtime = switch_calls(api.cuptiActivityEnableRuntimeApi, runtime_calls(), true);
@@ -99,7 +116,8 @@ std::uint64_t device_memory_bound(const CuptiApi& api) {
          get(api, CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT);
 }
 
-bool enable(const CuptiApi& api, const Config& config, Problems& problems, std::string& error) {
+bool enable(const CuptiApi& api, const Config& config, Contexts contexts, Problems& problems,
+            std::string& error) {
   // Kernels first: with CONCURRENT_KERNEL refused the rest says nothing.
   const CUptiResult kernels = api.cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
   if (kernels != CUPTI_SUCCESS) {
@@ -114,12 +132,15 @@ bool enable(const CuptiApi& api, const Config& config, Problems& problems, std::
   };
   for (const CUpti_ActivityKind kind : kKinds) enable_kind(kind);
   if (config.graphs == Graphs::kGraph) enable_kind(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
-  if (config.level == Level::kApi) enable_calls(api, problems);
+  if (config.level == Level::kApi) enable_calls(api, contexts, problems);
   return true;
 }
 
-void disable(const CuptiApi& api, const Config& config) {
-  if (config.level == Level::kApi && api.selects_calls()) {
+void disable(const CuptiApi& api, const Config& config, Contexts contexts) {
+  if (config.level == Level::kApi && contexts == Contexts::kPerhaps) {
+    api.cuptiActivityDisable(CUPTI_ACTIVITY_KIND_RUNTIME);
+    api.cuptiActivityDisable(CUPTI_ACTIVITY_KIND_DRIVER);
+  } else if (config.level == Level::kApi && api.selects_calls()) {
     switch_calls(api.cuptiActivityEnableRuntimeApi, runtime_calls(), false);
     switch_calls(api.cuptiActivityEnableDriverApi, driver_calls(), false);
   }

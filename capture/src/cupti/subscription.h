@@ -27,8 +27,13 @@ void lead_nvtx_to(const CuptiApi& api);
 // Bytes of device memory that CUPTI may use in a context; 0 when it does not tell.
 std::uint64_t device_memory_bound(const CuptiApi& api);
 
+// Whether the program may have made a CUDA context: it decides how single calls are selected.
+enum class Contexts { kNone, kPerhaps };
+
 // Starts recording at `config`'s level. False, with the reason in `error`, when kernels can't be recorded.
-bool enable(const CuptiApi& api, const Config& config, Problems& problems, std::string& error);
-void disable(const CuptiApi& api, const Config& config);
+bool enable(const CuptiApi& api, const Config& config, Contexts contexts, Problems& problems,
+            std::string& error);
+// `contexts` as at `enable`.
+void disable(const CuptiApi& api, const Config& config, Contexts contexts);
 
 }  // namespace ai_prof::cupti

@@ -93,8 +93,15 @@ std::string settings(const std::string& more = "") {
   return "AI_PROF_ENABLE=1\0AI_PROF_CAPTURE_ID=x\0AI_PROF_LEVEL=api\0"s + more;
 }
 
+// And its launch, and a call that level `api` leaves out.
 void emit_kernel() {
+  const auto launch =
+      call(CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000, g_now() - 3000, 1);
+  const auto other =
+      call(CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_RUNTIME_TRACE_CBID_cudaGetDevice_v3020, g_now(), 2);
   const auto record = kernel("k", g_now(), 1);
+  g_emit(&launch, sizeof launch);
+  g_emit(&other, sizeof other);
   g_emit(&record, sizeof record);
 }
 
@@ -115,6 +122,8 @@ void rounds_record_and_leave_cupti_free(const Folder& folder) {
     CHECK(attacher.control->pid == getpid());
     const CaptureFile file(path);
     CHECK(file.records<format::KernelRecord>(format::kKernel).size() == 1);
+    const auto calls = file.records<format::CallRecord>(format::kCall);
+    CHECK(calls.size() == 1 && calls.front().kind == format::kCallLaunch);
     CHECK(file.records<format::EndRecord>(format::kEnd).at(0).reason == format::kEndStop);
   }
 }
@@ -173,6 +182,7 @@ int main(int count, char** words) {
   g_mock = reinterpret_cast<decltype(&::mock_cupti)>(dlsym(mock, "mock_cupti"))();
   g_emit = reinterpret_cast<decltype(g_emit)>(dlsym(mock, "mock_emit"));
   g_now = reinterpret_cast<decltype(g_now)>(dlsym(mock, "mock_now"));
+  g_mock->context_made = true;
   rounds_record_and_leave_cupti_free(folder);
   the_window_ends_by_itself(folder);
   without_cuda_nothing_is_written(folder);

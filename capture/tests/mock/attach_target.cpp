@@ -136,7 +136,12 @@ void launch(const char* cupti) {
     const auto emit = reinterpret_cast<decltype(&::mock_emit)>(dlsym(mock, "mock_emit"));
     const auto now = reinterpret_cast<decltype(&::mock_now)>(dlsym(mock, "mock_now"))();
     const auto control = reinterpret_cast<decltype(&::mock_cupti)>(dlsym(mock, "mock_cupti"))();
-    const auto record = ai_prof::test::kernel("step", now, now + 1000, ++correlation);
+    control->context_made = true;  // long before
+    const auto call =
+        ai_prof::test::call(CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000,
+                            now - 3000, ++correlation);
+    const auto record = ai_prof::test::kernel("step", now, now + 1000, correlation);
+    emit(&call, sizeof call);
     emit(&record, sizeof record);
     g_counters->subscribed = control->subscribed ? 1 : 0;
     g_counters->finalized = control->finalized;

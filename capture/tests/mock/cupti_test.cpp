@@ -325,9 +325,13 @@ void the_window_bounds_the_capture(const Parts& parts) {
   Program program;
   program.environment["AI_PROF_DELAY"] = "0.5";
   program.environment["AI_PROF_DURATION"] = "1";
+  program.environment["AI_PROF_LEVEL"] = "api";
   program.body = [](const Mock& mock) {
+    mock.control->context_made = true;
     mock.emit(kernel("before", mock.now(), 1));
     sleep_ms(1000);
+    mock.emit(
+        call(CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000, mock.now(), 2));
     mock.emit(kernel("inside", mock.now(), 2));
     sleep_ms(1500);
     mock.emit(kernel("after", mock.now(), 3));
@@ -337,6 +341,7 @@ void the_window_bounds_the_capture(const Parts& parts) {
   CHECK(ended(outcome, format::kEndWindow));
   const auto kernels = outcome.only().records<format::KernelRecord>(format::kKernel);
   CHECK(kernels.size() == 1 && outcome.only().name(kernels.at(0).name) == "inside");
+  CHECK(outcome.only().records<format::CallRecord>(format::kCall).size() == 1);
 }
 
 // A setup of other kernels, then iterations of three: the file begins after the setup and holds what was

@@ -17,8 +17,15 @@ constexpr std::int64_t kClockOrigin =
 MockCupti g_mock;
 std::mutex g_mutex;
 std::set<CUpti_ActivityKind> g_kinds;
-std::set<std::uint32_t> g_runtime;
-std::set<std::uint32_t> g_driver;
+// Calls switched on and off one by one. As on a real device: what was on when the context was made decides
+// whether single switches do anything, and a kind that is switched on forgets them.
+struct Calls {
+  std::set<std::uint32_t> on;
+  std::set<std::uint32_t> off;
+  bool armed = false;  // some were on, or the kind, before the context was made or the kind since then
+};
+Calls g_runtime;
+Calls g_driver;
 CUpti_BuffersCallbackRequestFunc g_requested = nullptr;
 CUpti_BuffersCallbackCompleteFunc g_completed = nullptr;
 
@@ -31,9 +38,11 @@ Buffer g_buffer;
 
 bool wanted(const CUpti_Activity& record) {
   const auto& api = reinterpret_cast<const CUpti_ActivityAPI&>(record);
-  if (record.kind == CUPTI_ACTIVITY_KIND_RUNTIME) return g_runtime.count(api.cbid) != 0;
-  if (record.kind == CUPTI_ACTIVITY_KIND_DRIVER) return g_driver.count(api.cbid) != 0;
-  return g_kinds.count(record.kind) != 0;
+  const bool whole = g_kinds.count(record.kind) != 0;
+  if (record.kind != CUPTI_ACTIVITY_KIND_RUNTIME && record.kind != CUPTI_ACTIVITY_KIND_DRIVER) return whole;
+  const Calls& calls = record.kind == CUPTI_ACTIVITY_KIND_RUNTIME ? g_runtime : g_driver;
+  if (whole) return calls.off.count(api.cbid) == 0;
+  return calls.armed && calls.on.count(api.cbid) != 0;
 }
 
 void give_back() {
@@ -88,14 +97,17 @@ std::int64_t monotonic() {
   return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
 
-CUptiResult switch_call(std::set<std::uint32_t>& calls, std::uint32_t id, std::uint8_t on) {
+CUptiResult switch_call(Calls& calls, std::uint32_t id, std::uint8_t on) {
   const std::lock_guard lock(g_mutex);
-  if (on != 0) {
-    calls.insert(id);
-  } else {
-    calls.erase(id);
-  }
+  if (!g_mock.context_made) calls.armed = true;
+  (on != 0 ? calls.on : calls.off).insert(id);
+  (on != 0 ? calls.off : calls.on).erase(id);
   return CUPTI_SUCCESS;
+}
+
+void switch_kind(CUpti_ActivityKind kind, bool on) {
+  if (kind != CUPTI_ACTIVITY_KIND_RUNTIME && kind != CUPTI_ACTIVITY_KIND_DRIVER) return;
+  (kind == CUPTI_ACTIVITY_KIND_RUNTIME ? g_runtime : g_driver) = {{}, {}, on};
 }
 
 }  // namespace
@@ -167,12 +179,14 @@ CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
   const bool kernel = kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
   if (kernel && g_mock.enable_kernel_result != CUPTI_SUCCESS) return g_mock.enable_kernel_result;
   g_kinds.insert(kind);
+  switch_kind(kind, true);
   return CUPTI_SUCCESS;
 }
 
 CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
   const std::lock_guard lock(g_mutex);
   g_kinds.erase(kind);
+  switch_kind(kind, false);
   return CUPTI_SUCCESS;
 }
 

@@ -17,7 +17,8 @@ struct MockCupti {
   std::atomic<bool> last_record_runs{false};  // FlushAll(0) gives nothing back: a record is not complete
   unsigned flush_takes_ms = 0;
   unsigned forced_flush_takes_ms = 0;
-  std::size_t dropped = 0;  // told, and reset, by cuptiActivityGetNumDroppedRecords
+  std::atomic<bool> context_made{false};  // calls switched on from now on are recorded only with their kind
+  std::size_t dropped = 0;                // told, and reset, by cuptiActivityGetNumDroppedRecords
   // What the library did.
   std::atomic<bool> subscribed{false};
   std::atomic<unsigned> flushes{0};

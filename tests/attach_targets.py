@@ -62,6 +62,7 @@ class Target:
     cupti: str = "own"  # "own": mapped from the start; "late": it comes with us
     launcher: bool = True
     allocators: int = 0
+    under: tuple[str, ...] = ()  # the words of a launcher before its own
     page: mmap.mmap = field(init=False)
     program: subprocess.Popen[bytes] = field(init=False)
 
@@ -71,13 +72,14 @@ class Target:
         counters = self.folder / "counters"
         counters.write_bytes(bytes(4096))
         shutil.copy(built / "libcupti_mock.so", self.libcupti)
+        driver = shutil.copy(built / "libcuda_mock.so", self.folder / "libcuda.so.1")
         with counters.open("r+b") as file:
             self.page = mmap.mmap(file.fileno(), 4096)
         cupti = {"own": str(self.libcupti), "late": f"+{self.libcupti}", "none": "-"}[self.cupti]
-        cuda = str(built / "libcuda_mock.so") if self.cuda else "-"
+        cuda = str(driver) if self.cuda else "-"
         words = [self.wait, str(counters), cuda, cupti, "1" if self.launcher else "0", str(self.allocators)]
         with (self.folder / "stderr").open("wb") as errors:
-            self.program = subprocess.Popen([built / "attach_target", *words], stderr=errors)
+            self.program = subprocess.Popen([*self.under, built / "attach_target", *words], stderr=errors)
         assert until(lambda: self.count("computed") > 0 and (not self.launcher or self.count("launched") > 0))
 
     @property
@@ -130,6 +132,7 @@ class Target:
             self.kill()
 
     def kill(self) -> None:
+        struct.pack_into("<Q", self.page, 0, 1)  # for those that a launcher started
         if self.program.poll() is None:
             self.program.kill()
             self.program.wait()

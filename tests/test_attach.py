@@ -133,6 +133,18 @@ def test_eight_processes_are_captured_together(start: Callable[..., Target], tmp
         assert target.end() == 7
 
 
+def test_the_workers_of_a_launcher_are_found(start: Callable[..., Target], tmp_path: Path) -> None:
+    launcher = start(under=("sh", "-c", '"$@" & "$@" & wait', "sh"))
+    done = ai_prof(
+        "attach", "--pid", launcher.pid, "--tree", "--duration", "0.5", "--output", tmp_path / "out"
+    )
+    assert done.returncode == 0, done.stderr
+    trace = open_trace(tmp_path / "out")
+    assert len(trace.processes) == 2
+    assert launcher.pid not in {process.header["pid"] for process in trace.processes}
+    launcher.assert_goes_on()
+
+
 def test_status_lists_and_stop_ends(start: Callable[..., Target], tmp_path: Path) -> None:
     target = start()
     attacher = subprocess.Popen(

@@ -17,6 +17,7 @@ from ai_prof.cli.capture_options import (
 from ai_prof.cli.run import tell
 from ai_prof.collect.attach import Session, attach, stop, watch
 from ai_prof.collect.control import State
+from ai_prof.collect.tree import cuda_processes
 from ai_prof.errors import EnvironmentInvalidError, NothingToCompareError, UsageError
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
         "--pid", type=int, action="append", required=True, metavar="PID", help="a process; may be repeated"
+    )
+    parser.add_argument(
+        "--tree",
+        action="store_true",
+        help="a PID is a launcher's: capture the processes under it that use CUDA",
     )
     parser.add_argument(
         "--duration",
@@ -49,9 +55,10 @@ def run(args: argparse.Namespace) -> int:
     # The option's own word on the duration comes last.
     options = capture_options(args, os.environ)
     options |= {"AI_PROF_LEVEL": args.level, "AI_PROF_DURATION": str(args.duration)}
+    pids = cuda_processes(args.pid) if args.tree else list(dict.fromkeys(args.pid))
     made = make_folder(output, new=args.output is None)
     try:
-        return capture(list(dict.fromkeys(args.pid)), output, options)
+        return capture(pids, output, options)
     finally:
         if made:
             with contextlib.suppress(OSError):  # not empty: it holds the capture

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ai_prof.collect.autostart import INJECTION, library_path
 from ai_prof.collect.procfs import Process
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Target:
     cupti: str = "own"  # "own": mapped from the start; "late": it comes with us
     launcher: bool = True
     allocators: int = 0
+    standby: bool = False
     under: tuple[str, ...] = ()  # the words of a launcher before its own
     page: mmap.mmap = field(init=False)
     program: subprocess.Popen[bytes] = field(init=False)
@@ -79,8 +81,16 @@ class Target:
         cuda = str(driver) if self.cuda else "-"
         words = [self.wait, str(counters), cuda, cupti, "1" if self.launcher else "0", str(self.allocators)]
         with (self.folder / "stderr").open("wb") as errors:
-            self.program = subprocess.Popen([*self.under, built / "attach_target", *words], stderr=errors)
+            self.program = subprocess.Popen(
+                [*self.under, built / "attach_target", *words], stderr=errors, env=self.environment()
+            )
         assert until(lambda: self.count("computed") > 0 and (not self.launcher or self.count("launched") > 0))
+
+    def environment(self) -> dict[str, str]:
+        bare = environment()
+        library = library_path()
+        assert library is not None
+        return bare | {"AI_PROF_ENABLE": "standby", INJECTION: library} if self.standby else bare
 
     @property
     def libcupti(self) -> Path:

@@ -18,6 +18,7 @@ from ai_prof.collect import ptrace
 from ai_prof.collect.attach import attach, stop
 from ai_prof.collect.control import State, find_control
 from ai_prof.collect.procfs import Process
+from ai_prof.errors import AttachRefusedError
 from ai_prof.trace.open import open_trace
 
 if TYPE_CHECKING:
@@ -143,6 +144,53 @@ def test_the_workers_of_a_launcher_are_found(start: Callable[..., Target], tmp_p
     assert len(trace.processes) == 2
     assert launcher.pid not in {process.header["pid"] for process in trace.processes}
     launcher.assert_goes_on()
+
+
+def no_ptrace(*_: object) -> None:
+    msg = "ptrace was used"
+    raise AssertionError(msg)
+
+
+def test_a_process_that_stands_by_is_woken_without_ptrace(
+    start: Callable[..., Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = start(wait="none", standby=True)  # and has no thread to borrow
+    before = target.descriptors()
+    assert target.count("subscribed") == 0
+    assert find_control(target.process) is None
+    monkeypatch.setattr(ptrace, "_ptrace", no_ptrace)
+    for number in (1, 2):
+        out = tmp_path / f"out-{number}"
+        sessions = attach([target.pid], out, {"AI_PROF_LEVEL": "api"})
+        assert until(lambda s=sessions: s[0].control.state == State.RECORDING)
+        with pytest.raises(AttachRefusedError, match="attached to already"):
+            attach([target.pid], tmp_path / "other", {})
+        launched = target.count("launched")
+        assert until(lambda n=launched: target.count("launched") > n + 100)
+        stop(sessions)
+        assert sessions[0].control.state == State.ENDED
+        trace = open_trace(out)
+        assert len(trace.kernels.start) > 50
+        assert np.isin(trace.kernels.correlation, trace.calls.correlation).all()
+        assert target.count("subscribed") == 0
+    assert until(lambda: target.descriptors() == before)
+    target.assert_goes_on()
+    assert target.end() == 7
+
+
+def test_what_a_process_that_stands_by_could_not_do_is_told(
+    start: Callable[..., Target], tmp_path: Path
+) -> None:
+    target = start(standby=True)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    sessions = attach([target.pid], folder, {"AI_PROF_CUPTI": "/nowhere/libcupti.so"})
+    assert until(lambda: sessions[0].control.state.over)
+    assert "no usable libcupti" in sessions[0].control.message
+    done = ai_prof("attach", "--pid", target.pid, "--duration", "0.3", "--output", tmp_path / "again")
+    assert done.returncode == 0, done.stderr
+    assert "no thread stood" in done.stderr
+    target.assert_goes_on()
 
 
 def test_status_lists_and_stop_ends(start: Callable[..., Target], tmp_path: Path) -> None:

@@ -11,10 +11,15 @@ namespace ai_prof::agent {
 // The attacher refuses a block that starts with anything else, and so does the agent.
 inline constexpr char kControlMagic[8] = {'A', 'I', 'P', 'C', 'T', 'L', '0', '1'};
 
+// Of the memfd of a process that stands by. An attacher locks it (flock) while it fills the page, and sets
+// the state to kPrepared before it wakes; else the page tells of the last capture.
+inline constexpr char kStandbyName[] = "ai-prof-standby";
+
 enum Request : std::uint32_t {
   kWait = 0,
   kGo = 1,  // start at go_at_ns
   kStop = 2,
+  kWake = 3,  // to one that stands by: the settings are in the page
 };
 
 enum State : std::uint32_t {

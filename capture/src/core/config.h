@@ -22,6 +22,7 @@ struct Config {
   std::string cupti;         // path of the libcupti to use; empty: search
   std::string cupti_passed;  // for a process that has none; not a variable
   int descriptor = -1;       // an open file to record into; not a variable. -1: make one in `output`
+  bool attached = false;     // the program ran before the capture came; not a variable
   std::uint64_t buffer_bytes = 256ull << 20;  // bound of our own buffers
   std::uint64_t max_file_bytes = 0;           // 0: no bound
   double delay_s = 0;                         // the window; 0: none

@@ -95,7 +95,7 @@ bool CudaSource::begin(std::string& error) {
     error = "CUPTI takes no buffers: " + api_.describe(registered);
   } else {
     // An injected library comes before any context, an attacher's may come at any time.
-    contexts_ = config_.descriptor >= 0 ? Contexts::kPerhaps : Contexts::kNone;
+    contexts_ = config_.attached ? Contexts::kPerhaps : Contexts::kNone;
     enabled_ =
         window_.state() != Window::State::kBefore && enable(api_, config_, contexts_, warnings_, error);
     begun_ = error.empty();
@@ -266,7 +266,7 @@ void CudaSource::finish(Recorder& recorder, format::EndReason reason) {
 // records. One that came with us serves nobody else: finalizing it takes the last of its cost away.
 void CudaSource::let_go(Recorder& recorder) {
   api_.cuptiUnsubscribe(subscriber_);
-  const bool ours = config_.descriptor >= 0 && g_brought;
+  const bool ours = config_.attached && g_brought;
   if (!ours || api_.version < kFinalizes || api_.cuptiFinalize == nullptr) return;
   const CUptiResult result = api_.cuptiFinalize();
   recorder.meta("cupti_finalized", json_string(api_.describe(result)));

@@ -2,6 +2,7 @@
 #include <exception>
 #include <string>
 
+#include "agent/standby.h"
 #include "core/config.h"
 #include "core/say.h"
 #include "cupti/cuda_source.h"
@@ -12,6 +13,7 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() noex
   static const int done = [] {
     try {
       if (config().mode == Mode::kOn) cupti::CudaSource::start(config());
+      if (config().mode == Mode::kStandby) agent::stand_by();
     } catch (const std::exception& error) {
       say(std::string("CUDA is not captured: ") + error.what());
     } catch (...) {

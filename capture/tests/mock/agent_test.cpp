@@ -165,6 +165,48 @@ void bad_input_is_told_to_the_attacher() {
   CHECK(other.enter(-1) == 1);
 }
 
+// As an attacher does with a process that was started in standby, twice.
+void standby_is_woken(const Folder& folder, int (*initialize)()) {
+  CHECK(initialize() == 1);
+  Control* control = nullptr;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const std::string name = std::filesystem::read_symlink(entry.path());
+    if (!name.starts_with("/memfd:ai-prof-standby")) continue;
+    const int file = open(entry.path().c_str(), O_RDWR | O_CLOEXEC);
+    void* page = mmap(nullptr, sizeof(Control), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    control = static_cast<Control*>(page);
+    close(file);
+    break;
+  }
+  CHECK(control != nullptr && control->pid == getpid() && control->state == kPrepared);
+  if (control == nullptr) return;
+  for (int round = 0; round < 2; ++round) {
+    const std::filesystem::path output = folder.path / ("woken-" + std::to_string(round));
+    const std::string wish = settings("AI_PROF_OUTPUT=" + output.string() + '\0');
+    std::memcpy(control->settings, wish.data(), wish.size());
+    control->settings_bytes = static_cast<std::uint32_t>(wish.size());
+    control->state = kPrepared;
+    control->request = kWake;
+    const auto reaches = [&](State state) {
+      for (int i = 0; i < 2000 && control->state != state; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+      return control->state == state;
+    };
+    CHECK(reaches(kReady));
+    CHECK(Attacher(settings()).enter(-1) == 1);  // one at a time
+    control->go_at_ns = monotonic_ns();
+    control->request = kGo;
+    CHECK(reaches(kRecording));
+    emit_kernel();
+    control->request = kStop;
+    CHECK(reaches(kEnded));
+    const CaptureFile file(std::filesystem::directory_iterator(output)->path());
+    CHECK(file.records<format::KernelRecord>(format::kKernel).size() == 1);
+    CHECK(file.records<format::CallRecord>(format::kCall).size() == 1);
+  }
+}
+
 }  // namespace
 
 int main(int count, char** words) {
@@ -187,6 +229,8 @@ int main(int count, char** words) {
   the_window_ends_by_itself(folder);
   without_cuda_nothing_is_written(folder);
   bad_input_is_told_to_the_attacher();
+  setenv("AI_PROF_ENABLE", "standby", 1);
+  standby_is_woken(folder, reinterpret_cast<int (*)()>(dlsym(library, "InitializeInjection")));
   CHECK(g_mock->finalized == 0);
   return verdict();
 }

@@ -6,7 +6,7 @@
 //   CUDA CUPTI  the mocks; "-" loads none (CUPTI "-": it is loaded late, by ai_prof)
 //   LAUNCHER    1: a thread that launches a kernel every ms
 //   ALLOCATORS  threads that do nothing but malloc and free
-// Ends when the counter `quit` is set.
+// Loads what CUDA_INJECTION64_PATH names, as the driver does. Ends when the counter `quit` is set.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -125,6 +125,14 @@ void allocate() {
   }
 }
 
+bool inject() {
+  const char* path = std::getenv("CUDA_INJECTION64_PATH");
+  if (path == nullptr) return true;
+  void* library = dlopen(path, RTLD_NOW);
+  if (library == nullptr) return false;
+  return reinterpret_cast<int (*)()>(dlsym(library, "InitializeInjection"))() == 1;
+}
+
 void launch(const char* cupti) {
   void* mock = nullptr;
   std::uint32_t correlation = 0;
@@ -159,6 +167,7 @@ int main(int count, char** words) {
   std::signal(SIGUSR1, [](int) { ++g_counters->signals; });
   if (std::strcmp(words[3], "-") != 0 && dlopen(words[3], RTLD_NOW) == nullptr) return 3;
   if (words[4][0] == '/' && dlopen(words[4], RTLD_NOW) == nullptr) return 3;
+  if (!inject()) return 3;
   const int epoll = epoll_create1(EPOLL_CLOEXEC);
   std::vector<std::thread> threads;
   threads.emplace_back(compute);

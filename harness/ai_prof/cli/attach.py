@@ -69,7 +69,7 @@ def capture(pids: Sequence[int], output: Path, options: Mapping[str, str]) -> in
     """Capture `pids` from now to the end of the window, Ctrl-C or `ai-prof stop`; the exit code."""
     sessions = attach(pids, output, options)
     names = ", ".join(str(session.process.pid) for session in sessions)
-    say(f"attached to {names}; threads stood for {pauses(sessions)} ms")
+    say(f"attached to {names}; {pauses(sessions)}")
     try:
         follow(sessions)
     except KeyboardInterrupt:
@@ -84,8 +84,9 @@ def say(text: str) -> None:
 
 
 def pauses(sessions: Sequence[Session]) -> str:
-    """The longest time that a thread of a target was held, in ms."""
-    return f"{max(session.pause_s for session in sessions) * 1e3:.1f}"
+    """The longest time that a thread of a target was held."""
+    longest = max(session.pause_s for session in sessions)
+    return f"threads stood for {longest * 1e3:.1f} ms" if longest else "woken from standby, no thread stood"
 
 
 def follow(sessions: Sequence[Session]) -> None:
@@ -106,12 +107,12 @@ def conclude(sessions: Sequence[Session], output: Path) -> int:
         state = session.control.state
         if session.control.message:
             say(f"process {session.process.pid}: {session.control.message}")
-        if session.path.stat().st_size == 0:
+        if session.path is not None and session.path.stat().st_size == 0:
             session.path.unlink()
         if state == State.FAILED:
             msg = f"the capture of process {session.process.pid} failed"
             raise EnvironmentInvalidError(msg)
-    if all(not session.path.exists() for session in sessions):
+    if not any(output.glob("*.aiprof")):
         msg = "no process used CUDA in that time: there is nothing to show"
         raise NothingToCompareError(msg)
     say(f"capture in {output}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import socket
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ai_prof.collect.autostart import library_path
-from ai_prof.collect.control import Control, State, find_control
+from ai_prof.collect.control import Control, State, find_control, find_standby
 from ai_prof.collect.inject import inject
 from ai_prof.collect.procfs import PROC, Process
 from ai_prof.collect.refusal import why_refused
@@ -34,8 +35,8 @@ class Session:
 
     process: Process
     control: Control
-    path: Path
-    pause_s: float
+    path: Path | None  # of the file that we opened; a process that stood by opens its own
+    pause_s: float  # how long a thread of it stood
 
     @property
     def over(self) -> bool:
@@ -72,8 +73,11 @@ def _attach_one(process: Process, library: Path, settings: Mapping[str, str], cu
             remedy = f"end that with `ai-prof stop --pid {process.pid}`"
             msg = f"process {process.pid} is attached to already: {remedy}"
             raise AttachRefusedError(msg)
+        found = find_standby(process)
     except PermissionError as error:
         raise why_refused(process) from error
+    if found is not None:
+        return _wake(process, *found, settings)
     output, path = new_file(Path(settings["AI_PROF_OUTPUT"]), process.pid)
     try:
         injected = inject(process, library, settings, output, cupti)
@@ -84,6 +88,28 @@ def _attach_one(process: Process, library: Path, settings: Mapping[str, str], cu
         raise
     finally:
         os.close(output)
+    return session
+
+
+def _wake(process: Process, control: Control, page: Path, settings: Mapping[str, str]) -> Session:
+    """Let a process that stands by record into a file of its own: no ptrace, no thread of it stands."""
+    folder = Path(settings["AI_PROF_OUTPUT"])
+    inside = process.path / "root" / folder.relative_to("/")
+    if not inside.exists() or not inside.samefile(folder):
+        msg = (
+            f"process {process.pid} stands by, and does not see {folder}, which it would record into: "
+            "name a folder that both see with --output"
+        )
+        raise AttachRefusedError(msg)
+    with page.open("r+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            msg = f"process {process.pid} is being attached to by another: try again later"
+            raise AttachRefusedError(msg) from error
+        session = Session(process, control, None, 0.0)
+        control.wake(settings)
+        _await_ready(session)
     return session
 
 
@@ -126,7 +152,8 @@ def attach(pids: Sequence[int], output: Path, options: Mapping[str, str]) -> lis
     except BaseException:
         for session in sessions:
             session.control.stop()
-            session.path.unlink()
+            if session.path is not None:
+                session.path.unlink()
         raise
     finally:
         if cupti is not None:
@@ -171,7 +198,7 @@ def stop_process(pid: int) -> Path:
         msg = f"process {pid} is not attached to"
         raise UsageError(msg)
     output = Path(control.settings()["AI_PROF_OUTPUT"])
-    stop([Session(process, control, output, 0.0)])
+    stop([Session(process, control, None, 0.0)])
     return output
 
 

@@ -8,16 +8,20 @@ import os
 import struct
 from typing import TYPE_CHECKING
 
+from ai_prof.errors import UsageError
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from ai_prof.collect.procfs import Process
 
 NAME = "ai-prof-control"  # of the memfd
+STANDBY = "ai-prof-standby"  # of a process that was started to be woken
 _MAGIC = b"AIPCTL01"
 _BYTES = 4096
 _REQUEST, _STATE, _PID, _SETTINGS_BYTES, _GO_AT, _MESSAGE, _SETTINGS = 8, 12, 16, 20, 24, 32, 512
-_GO, _STOP = 1, 2
+_GO, _STOP, _WAKE = 1, 2, 3
 
 
 class State(enum.IntEnum):
@@ -40,8 +44,9 @@ class State(enum.IntEnum):
 class Control:
     """The page of one target."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, *, standby: bool = False) -> None:
         """Map an open memfd of the target; closes the descriptor."""
+        self.standby = standby
         try:
             self._page = mmap.mmap(descriptor, _BYTES)
         finally:
@@ -49,18 +54,28 @@ class Control:
 
     @classmethod
     def create(cls, process: Process, descriptor: int, settings: Mapping[str, str]) -> Control:
-        """Fill the target's empty memfd `descriptor`. Raises ValueError when the settings are too long."""
-        text = b"".join(f"{name}={value}\0".encode() for name, value in settings.items())
-        if len(text) > _BYTES - _SETTINGS:
-            msg = "the settings are too long: shorten --note or --output"
-            raise ValueError(msg)
+        """Fill the target's empty memfd `descriptor`. Raises UsageError when the settings are too long."""
         own = os.open(process.path / "fd" / str(descriptor), os.O_RDWR | os.O_CLOEXEC)
         os.ftruncate(own, _BYTES)
         control = cls(own)
-        control._put(_SETTINGS_BYTES, len(text))
-        control._page[_SETTINGS : _SETTINGS + len(text)] = text
+        control._write_settings(settings)
         control._page[:8] = _MAGIC
         return control
+
+    def wake(self, settings: Mapping[str, str]) -> None:
+        """Ask a process that stands by for a capture; the caller has locked its page."""
+        self._write_settings(settings)
+        self._page[_MESSAGE] = 0
+        self._put(_STATE, State.PREPARED)
+        self._put(_REQUEST, _WAKE)
+
+    def _write_settings(self, settings: Mapping[str, str]) -> None:
+        text = b"".join(f"{name}={value}\0".encode() for name, value in settings.items())
+        if len(text) > _BYTES - _SETTINGS:
+            msg = "the settings are too long: shorten --note or --output"
+            raise UsageError(msg)
+        self._put(_SETTINGS_BYTES, len(text))
+        self._page[_SETTINGS : _SETTINGS + len(text)] = text
 
     def _get(self, offset: int) -> int:
         value: int = struct.unpack_from("<I", self._page, offset)[0]
@@ -78,6 +93,13 @@ class Control:
     def state(self) -> State:
         """How far the agent is."""
         return State(self._get(_STATE))
+
+    @property
+    def active(self) -> bool:
+        """A capture is under way, or about to be."""
+        if self.state == State.PREPARED:
+            return not self.standby
+        return not self.state.over
 
     @property
     def pid(self) -> int:
@@ -104,21 +126,31 @@ class Control:
         self._put(_REQUEST, _STOP)
 
 
-def find_control(process: Process) -> Control | None:
-    """The page of a capture under way in `process`. Raises PermissionError where we may not look."""
+def _pages(process: Process) -> Iterator[tuple[Control, Path]]:
+    """The pages that `process` itself serves, and their paths. PermissionError where we may not look."""
     try:
         paths = list((process.path / "fd").iterdir())
         inner = process.inner_pid()
     except FileNotFoundError:
-        return None
+        return
     for path in paths:
         try:
-            if not str(path.readlink()).startswith(f"/memfd:{NAME}"):
+            name = str(path.readlink()).removeprefix("/memfd:").removesuffix(" (deleted)")
+            if name not in {NAME, STANDBY}:
                 continue
-            control = Control(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+            control = Control(os.open(path, os.O_RDWR | os.O_CLOEXEC), standby=name == STANDBY)
         except (FileNotFoundError, ValueError):  # closed meanwhile, or not filled
             continue
         # A forked child has its parent's page and no agent.
-        if control.valid and control.pid == inner and not control.state.over:
-            return control
-    return None
+        if control.valid and control.pid == inner:
+            yield control, path
+
+
+def find_control(process: Process) -> Control | None:
+    """The page of a capture under way in `process`. Raises PermissionError where we may not look."""
+    return next((control for control, _ in _pages(process) if control.active), None)
+
+
+def find_standby(process: Process) -> tuple[Control, Path] | None:
+    """The page of a process that stands by, and where it is found. Raises PermissionError as above."""
+    return next(((control, path) for control, path in _pages(process) if control.standby), None)

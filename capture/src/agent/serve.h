@@ -1,0 +1,23 @@
+// One capture of a process that runs, steered by a control page.
+#pragma once
+
+#include <string_view>
+
+#include "agent/control.h"
+#include "agent/descriptors.h"
+
+namespace ai_prof::agent {
+
+// One capture at a time: false when another is under way. Who claims either serves or releases.
+bool claim() noexcept;
+void release() noexcept;
+
+// No capture comes of it, and why.
+void fail(Control& control, std::string_view why) noexcept;
+
+// Waits for the attacher's go and for CUDA, records, and leaves how it ended in the page's state. Without a
+// passed output the capture makes its own file where the settings say. The page must stay mapped: the library
+// may have something to say later.
+void serve_claimed(Control& control, const Passed& passed) noexcept;
+
+}  // namespace ai_prof::agent

@@ -17,6 +17,8 @@ nox.options.reuse_venv = "yes"
 
 ROOT = Path(__file__).parent
 HEADERS = ("nvidia-cuda-cupti>=13,<14", "nvidia-cuda-runtime>=13,<14", "nvidia-cuda-crt>=13,<14")
+# Builds the workload in CUDA C++ where no toolkit is installed.
+NVCC = "nvidia-cuda-nvcc>=13,<14"
 TEST_TOOLS = ("hypothesis>=6.90", "pyarrow>=15")
 
 
@@ -69,7 +71,7 @@ def tests(session: nox.Session) -> None:
 
 def build_mocks(session: nox.Session) -> Path:
     """Build the mock of CUDA and the programs that the tests of `ai-prof attach` attach to; their folder."""
-    session.install("cmake>=3.24", "ninja", *HEADERS)
+    session.install("cmake>=3.24", "ninja", NVCC, *HEADERS)
     build = ROOT / "build" / "mocks"
     configure(session, build)
     targets = ("attach_target", "cuda_mock", "cupti_mock")

@@ -140,6 +140,14 @@ def test_requirements_come_with_a_remedy(tmp_path):
     assert "no module no_such_module: pip install" in unmet
 
 
+def test_a_program_that_is_missing_comes_with_a_remedy(tmp_path):
+    workload(tmp_path, "[]")
+    file = tmp_path / "w" / "workload.toml"
+    file.write_text(file.read_text() + 'programs = ["sh", "no-such-program"]\n')
+    (unmet,) = interpreter.requirements(load(file), sys.executable)
+    assert "no no-such-program on PATH" in unmet
+
+
 def test_nothing_unmet(tmp_path):
     assert interpreter.requirements(workload(tmp_path, '["json"]'), sys.executable) == []
 

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from ai_prof.runs.workloads import find
 
 WORKLOADS = find(Path(__file__).parents[1] / "workloads")
 OPENCL = [w for w in WORKLOADS if w.device == "opencl"]
+CUDA = [w for w in WORKLOADS if w.device == "cuda"]
+SPEC = importlib.util.spec_from_file_location(
+    "png", Path(__file__).parents[1] / "workloads" / "torch_vision_loader" / "png.py"
+)
+png = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(png)
+STUBS = Path(__file__).parent / "framework_stubs.py"
 
 
 def start(workload, *arguments):
@@ -40,7 +54,10 @@ def by_name(workload):
 
 def test_all_are_there():
     assert {w.name for w in OPENCL} == {"cl_train", "cl_tiny", "cl_loader", "cl_overlap"}
-    assert {w.name for w in WORKLOADS if w.device == "cuda"} == {"torch_train", "torch_decode"}
+    assert {w.name for w in CUDA} == {
+        *("torch_train", "torch_train_compiled", "torch_vision_loader", "torch_decode", "torch_decode_graph"),
+        *("copy_overlap", "ddp_train", "jax_train", "cupy_kernels", "triton_kernels", "cuda_native"),
+    }
     assert {"sync", "tiny", "stall", "slow", "serial"} <= {fault for w in WORKLOADS for fault in w.faults}
 
 
@@ -49,17 +66,93 @@ def test_they_know_nothing_of_the_profiler(workload):
     assert "ai_prof" not in (workload.folder / "main.py").read_text()
 
 
-@pytest.mark.parametrize("workload", OPENCL, ids=by_name)
+def without_cuda(workload, *arguments, **variables):
+    """Run a CUDA workload with stand-ins for its frameworks that see no device."""
+    return subprocess.run(
+        [sys.executable, STUBS, *workload.command[1:], *arguments],
+        cwd=workload.folder,
+        env={**os.environ, **workload.env, "CUDA_VISIBLE_DEVICES": "", **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=by_name)
 @pytest.mark.parametrize(
     "wrong", ["--regress=none", "--regress=slow=-1", "--regress=slow=x", "--iterations=0"]
 )
 def test_a_wrong_argument_is_one_line_and_2(workload, wrong):
-    pytest.importorskip("pyopencl")
-    done = start(workload, wrong)
+    if workload.device == "opencl":
+        pytest.importorskip("pyopencl")
+    done = start(workload, wrong) if workload.device == "opencl" else without_cuda(workload, wrong)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     if wrong.endswith("none"):
         assert ", ".join(sorted(workload.faults)) in done.stderr
+
+
+@pytest.mark.parametrize("workload", CUDA, ids=by_name)
+def test_without_a_device_it_ends_with_one_line(workload, tmp_path):
+    done = without_cuda(workload, PATH=str(tmp_path))  # no nvcc either
+    assert done.returncode not in {0, 2}
+    (line,) = done.stderr.splitlines()
+    assert re.search("CUDA device|nvcc", line)
+
+
+def test_a_loader_has_workers_or_says_what_is_wrong():
+    (workload,) = (w for w in CUDA if w.name == "torch_vision_loader")
+    done = without_cuda(workload, "--workers=-1")
+    assert done.returncode == 2
+    assert "--workers" in done.stderr
+
+
+@given(arrays(np.uint8, st.tuples(st.integers(1, 9), st.integers(1, 9), st.just(3))))
+def test_images_are_read_as_the_standard_says(pixels):
+    file = png.encode(pixels)
+    assert (png.decode(file) == pixels).all()
+    # The filter "up" of the PNG specification, 9.2, undone byte by byte.
+    raw, width = zlib.decompress(file[file.index(b"IDAT") + 4 : -16]), 3 * pixels.shape[1]
+    rows = [bytes(width)]
+    for at in range(0, len(raw), width + 1):
+        assert raw[at] == 2
+        rows.append(bytes((x + up) % 256 for x, up in zip(raw[at + 1 :], rows[-1], strict=False)))
+    assert b"".join(rows[1:]) == pixels.tobytes()
+
+
+def test_a_damaged_image_is_refused():
+    file = bytearray(png.encode(np.zeros((4, 4, 3), np.uint8)))
+    file[40] ^= 1
+    with pytest.raises(ValueError, match="damaged"):
+        png.decode(bytes(file))
+    with pytest.raises(ValueError, match="not a PNG"):
+        png.decode(b"GIF89a")
+
+
+def nvcc():
+    """The folder of a CUDA compiler: the toolkit's, or that of its wheel."""
+    places = [shutil.which("nvcc"), *Path(np.__file__).parents[1].glob("nvidia/cu*/bin/nvcc")]
+    return next((Path(place).parent for place in places if place), None)
+
+
+def test_the_native_one_builds_itself_once_and_ends_without_a_device(tmp_path):
+    folder = nvcc()
+    if folder is None:
+        pytest.skip("no nvcc, neither the CUDA toolkit's nor the wheel's")
+    (workload,) = (w for w in CUDA if w.name == "cuda_native")
+    variables = {
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "LIBRARY_PATH": str(folder.parent / "lib"),  # where the wheel, unlike the toolkit, has its runtime
+        "XDG_CACHE_HOME": str(tmp_path),
+    }
+    done = without_cuda(workload, **variables)
+    assert done.returncode == 1
+    assert done.stderr == "no CUDA device: this workload needs an NVIDIA GPU\n"
+    (program,) = (tmp_path / "reference-workloads").iterdir()
+    built = program.stat().st_mtime_ns
+    assert without_cuda(workload, **variables).returncode == 1
+    assert program.stat().st_mtime_ns == built
 
 
 @pytest.mark.parametrize("workload", OPENCL, ids=by_name)

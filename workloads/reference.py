@@ -21,16 +21,20 @@ class Options:
     iterations: int
     fault: str | None
     strength: float
+    workers: int = 0
 
     def dose(self, fault: str) -> float:
         """Return the strength of `fault`, 0 where it is not switched on."""
         return self.strength if self.fault == fault else 0.0
 
 
-def parse(description: str | None, faults: dict[str, str], iterations: int) -> Options:
+def parse(
+    description: str | None, faults: dict[str, str], iterations: int, workers: int | None = None
+) -> Options:
     """Read `[--regress FAULT[=STRENGTH]] [--iterations N]`; `faults` maps a name to its help text.
 
-    Ends the process with code 2 and one line on stderr where an argument is wrong.
+    With `workers`, their default number, there is `--workers N` as well. Ends the process with code 2 and one
+    line on stderr where an argument is wrong.
     """
     names = ", ".join(sorted(faults))
     parser = argparse.ArgumentParser(
@@ -39,11 +43,16 @@ def parse(description: str | None, faults: dict[str, str], iterations: int) -> O
     )
     parser.add_argument("--regress", metavar="FAULT[=STRENGTH]", help="switch a known slowdown on")
     parser.add_argument("--iterations", type=int, default=iterations, metavar="N")
+    if workers is not None:
+        parser.add_argument("--workers", type=int, default=workers, metavar="N", help="that load data")
     args = parser.parse_args()
     if args.iterations < 1:
         parser.exit(2, f"{parser.prog}: --iterations must be at least 1, not {args.iterations}\n")
+    number = 0 if workers is None else args.workers
+    if number < 0:
+        parser.exit(2, f"{parser.prog}: --workers must be 0 or more, not {number}\n")
     if args.regress is None:
-        return Options(args.iterations, None, 0.0)
+        return Options(args.iterations, None, 0.0, number)
     fault, _, text = args.regress.partition("=")
     if fault not in faults:
         parser.exit(2, f"{parser.prog}: unknown fault {fault!r}; this workload knows: {names}\n")
@@ -53,7 +62,7 @@ def parse(description: str | None, faults: dict[str, str], iterations: int) -> O
         strength = -1.0
     if not 0 < strength < float("inf"):
         parser.exit(2, f"{parser.prog}: strength must be a number above 0, not {text!r}\n")
-    return Options(args.iterations, fault, strength)
+    return Options(args.iterations, fault, strength, number)
 
 
 class Loop:

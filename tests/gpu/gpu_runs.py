@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,9 @@ from typing import TYPE_CHECKING
 from ai_prof.trace.open import open_trace
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ai_prof.runs.workloads import Workload
     from ai_prof.trace.model import Trace
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -50,3 +54,26 @@ def profiled(folder: Path, program: str, *arguments: str) -> dict[str, list[tupl
         if event.get("cat") in seen:
             seen[event["cat"]].append((event["name"], float(event["dur"])))
     return seen
+
+
+def run_workload(
+    workload: Workload, arguments: Sequence[str], capture: Path | None
+) -> subprocess.CompletedProcess[str]:
+    """Run a workload to its end, into the folder `capture` at level `api` where one is given."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("AI_PROF_")} | workload.env
+    if capture is not None:
+        environment |= {
+            "AI_PROF_ENABLE": "1",
+            "AI_PROF_OUTPUT": str(capture),
+            "AI_PROF_LEVEL": "api",
+            "AI_PROF_CAPTURE_ID": secrets.token_hex(8),
+        }
+    return subprocess.run(
+        [sys.executable, *workload.command[1:], *arguments],
+        cwd=workload.folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=workload.timeout_s,
+        check=False,
+    )

@@ -105,6 +105,11 @@ def requirements(workload: Workload, python: str) -> list[str]:
         f"{python} has no module {module}: {REMEDIES.get(module, f'pip install {module} there')}"
         for module in seen.missing
     ]
+    unmet += [
+        f"no {program} on PATH: install it, or add the folder where it lies to PATH"
+        for program in workload.programs
+        if shutil.which(program) is None
+    ]
     if workload.device == "cuda":
         count = gpu_count()
         if count < workload.gpus:

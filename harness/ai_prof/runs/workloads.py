@@ -31,6 +31,7 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     device: Backend
     gpus: int = 1
     requires: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
     timeout_s: float = 300
     env: dict[str, str] = {}
     faults: tuple[str, ...] = ()
@@ -43,7 +44,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """One workload, as its `workload.toml` in `folder` declares it.
 
     `command` runs with `folder` as its working directory; a leading `python` in it stands for the chosen
-    interpreter. `structure` names the counts that are promised constant.
+    interpreter. `requires` names importable modules, `programs` commands on PATH; `structure` the counts that
+    are promised constant.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     device: Backend
     gpus: int
     requires: tuple[str, ...]
+    programs: tuple[str, ...]
     timeout_s: float
     env: dict[str, str]
     faults: tuple[str, ...]
@@ -96,6 +99,7 @@ def load(file: Path) -> Workload:
         device=declared.device,
         gpus=declared.gpus,
         requires=declared.requires,
+        programs=declared.programs,
         timeout_s=declared.timeout_s,
         env=declared.env,
         faults=declared.faults,

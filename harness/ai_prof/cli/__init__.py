@@ -30,6 +30,7 @@ VERBS = {
     "doctor": "say whether a capture can work here, and what to do where it cannot",
     "gate": "run workloads under capture and compare them with their baselines",
     "baseline": "refresh or show stored baselines",
+    "report": "merge what the shards of a build measured into one verdict",
 }
 
 

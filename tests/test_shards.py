@@ -1,0 +1,149 @@
+"""Shards of one build: merged they say what the whole build says, and what is missing is no pass."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import numpy as np
+import pytest
+from gate_runs import Machine
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ai_prof.cli import main
+from ai_prof.errors import EnvironmentInvalidError, UsageError
+from ai_prof.gate import decide, screen
+from ai_prof.gate.decide import Fresh
+from ai_prof.gate.measured import Measured, Shard, conclude
+from ai_prof.gate.metrics import Rules
+from ai_prof.gate.model import BuildVerdict, Reason, WorkloadVerdict
+from ai_prof.report import shards
+from ai_prof.timeline.profile import Profile
+
+PRIORS = screen.table_priors("cuda")
+SLOWER = {"a": 1.0, "b": 1.05, "c": 1.0, "d": 1.12, "e": 1.0}
+
+
+def measured(names, run_id="20261129T000000Z-1") -> Measured:
+    """Workloads of which b and d got slower, measured with noise that hangs on their names alone."""
+    verdicts, fresh = [], {}
+    for name in sorted(names):
+        machine = Machine(ord(name))
+        baseline = machine.baseline(10, workload=name)
+        runs = machine.session("now", slower=SLOWER[name], workload=name)
+        verdict = decide.screen_workload(name, baseline, runs, rules=Rules(), priors=PRIORS)
+        verdicts.append(verdict)
+        if verdict.flagged:
+            base, head = machine.pairs(7, slower=SLOWER[name])
+            fresh[name] = Fresh(base=base, head=head)
+    build = BuildVerdict(
+        run_id=run_id,
+        started="2026-11-29T00:00:00+00:00",
+        finished="2026-11-29T00:10:00+00:00",
+        exit_code=0,
+        summary="",
+        device="cuda",
+        machine_key="key",
+        commit="abc",
+        workloads=verdicts,
+        notes=["a note"],
+    )
+    return Measured(build=build, fresh=fresh, rules={name: Rules() for name in names}, priors=PRIORS)
+
+
+@given(st.sets(st.text("abcdef", min_size=1, max_size=3), min_size=1), st.integers(1, 6))
+def test_every_workload_is_in_one_share(names, count):
+    shares = [Shard(index, count).share(names) for index in range(1, count + 1)]
+    assert sorted(name for share in shares for name in share) == sorted(names)
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@pytest.mark.parametrize("text", ["", "1", "0/3", "4/3", "1/0", "a/b", "-1/3", "1/3/3"])
+def test_a_shard_is_i_of_n(text):
+    with pytest.raises(UsageError, match="I/N"):
+        Shard.parse(text)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_merged_shards_say_what_the_whole_build_says(tmp_path, count):
+    whole = conclude([measured(SLOWER)], {})
+    assert whole.exit_code == 1
+    assert {w.workload for w in whole.workloads if w.reason is Reason.REGRESSED} == {"b", "d"}
+    for index in range(1, count + 1):
+        shard = Shard(index, count)
+        part = measured(shard.share(SLOWER))
+        shards.save(tmp_path / f"shard-{index}", shard, part, {})
+    merged = conclude(*shards.load([tmp_path]))
+    assert msgspec.json.encode(merged) == msgspec.json.encode(whole)
+
+
+def test_holms_correction_runs_over_all_shards():
+    alone = {w.workload: w for w in conclude([measured("b")], {}).workloads}
+    merged = {w.workload: w for w in conclude([measured("b"), measured("d")], {}).workloads}
+    smallest = {
+        name: min(cell.p_adjusted for cell in verdict.cells if cell.reason is Reason.REGRESSED)
+        for name, verdict in {"alone": alone["b"], "merged": merged["b"], "other": merged["d"]}.items()
+    }
+    assert max(smallest["merged"], smallest["other"]) == pytest.approx(2 * smallest["alone"])
+
+
+def test_profiles_come_with_the_shards(tmp_path):
+    profile = Profile(("f", "g"), np.zeros(2, np.int8), np.zeros(2, np.int8), np.ones((5, 2)))
+    profiles = {profile.digest(): profile}
+    shards.save(tmp_path, Shard(1, 1), measured("a"), profiles)
+    _, read = shards.load([tmp_path])
+    assert read.keys() == profiles.keys()
+
+
+def test_a_missing_shard_is_no_pass(tmp_path):
+    for index in (1, 3):
+        shards.save(tmp_path / str(index), Shard(index, 4), measured("a"), {})
+    with pytest.raises(EnvironmentInvalidError, match="shard 2, 4"):
+        shards.load([tmp_path])
+
+
+def test_what_is_no_evidence_of_one_build_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="name what"):
+        shards.load([tmp_path])
+    shards.save(tmp_path / "x", Shard(1, 2), measured("a"), {})
+    shards.save(tmp_path / "y", Shard(1, 2), measured("b"), {})
+    with pytest.raises(UsageError, match="twice"):
+        shards.load([tmp_path])
+    shards.save(tmp_path / "y", Shard(2, 3), measured("b"), {})
+    with pytest.raises(UsageError, match="shards of 2 and 3"):
+        shards.load([tmp_path])
+    (tmp_path / "y" / shards.FILE).write_text('{"schema": "ai-prof/shard/2"}')
+    with pytest.raises(UsageError, match="measure it again"):
+        shards.load([tmp_path])
+
+
+def test_parts_of_different_builds_are_not_one():
+    one, other = measured("a"), measured("b")
+    other.build.commit = "def"
+    with pytest.raises(UsageError, match="commit is abc and def"):
+        conclude([one, other], {})
+    with pytest.raises(UsageError, match="two shards measured a"):
+        conclude([one, one], {})
+    with pytest.raises(UsageError, match="settings or baselines"):
+        conclude([one, msgspec.structs.replace(measured("b"), fail_on=(1,))], {})
+
+
+def test_the_command_writes_one_report_and_owns_the_code(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shards.save(tmp_path / "in" / "1", Shard(1, 2), measured("ab"), {})
+    shards.save(tmp_path / "in" / "2", Shard(2, 2), measured("cde"), {})
+    assert main(["report", "merge", "in"]) == 1
+    assert "regressed" in capsys.readouterr().out
+    (folder,) = (tmp_path / "reports").glob("2*")
+    report = json.loads((folder / "report.json").read_text())
+    assert report["exit_code"] == 1
+    assert [w["workload"] for w in report["workloads"][:2]] == ["d", "b"]
+    assert (folder / "index.html").stat().st_size > 1000
+    assert main(["report", "merge", "nowhere"]) == 2
+
+
+def test_shards_without_work_are_a_build_without_comparison():
+    part = measured("")
+    part.build.workloads = [WorkloadVerdict(workload="x", reason=Reason.SKIPPED, why="no such module")]
+    assert conclude([part, measured("")], {}).exit_code == 3

@@ -299,6 +299,7 @@ void Decoder::forget() {
   contexts_ = {};
   ranges_ = {};
   unfinished_ = {};
+  ending_ = false;
 }
 
 std::uint32_t Decoder::idle_contexts() const {

@@ -69,12 +69,12 @@ def tests(session: nox.Session) -> None:
     session.run("pytest", "-m", "not gpu", *session.posargs, env=env)
 
 
-def build_mocks(session: nox.Session) -> Path:
-    """Build the mock of CUDA and the programs that the tests of `ai-prof attach` attach to; their folder."""
+def build_mocks(session: nox.Session, *more: str) -> Path:
+    """Build the mock of CUDA, the programs that `ai-prof attach` is tested on, and `more`; their folder."""
     session.install("cmake>=3.24", "ninja", NVCC, *HEADERS)
     build = ROOT / "build" / "mocks"
     configure(session, build)
-    targets = ("attach_target", "cuda_mock", "cupti_mock")
+    targets = ("attach_target", "cuda_mock", "cupti_mock", *more)
     session.run("cmake", "--build", str(build), "--target", *targets, silent=True)
     return build / "tests" / "mock"
 
@@ -152,14 +152,15 @@ def tidy(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Print what a capture costs: iteration time with and without it, interleaved.
-
-    With an NVIDIA GPU also what a launch costs, side by side with other profilers: docs/overhead.md.
-    """
+    """Print what a capture costs: start-up, iterations, records; launches, on a GPU: docs/overhead.md."""
     install(session, *HEADERS)
+    session.run("python", "tests/bench/startup.py")
+    mocks = build_mocks(session, "ai_prof", "throughput")
+    libraries = [mocks.parents[1] / "libai_prof.so", mocks / "libcupti_mock.so", mocks / "libcuda_mock.so"]
+    session.run(str(mocks / "throughput"), *map(str, libraries), external=True)
     session.run("python", "tests/bench/overhead.py", *session.posargs)
     if shutil.which("nvidia-smi"):
-        session.run("python", "tests/bench/cuda/overhead.py")
+        session.run("python", "tests/bench/launch_overhead.py")
 
 
 @nox.session(name="gate-sim")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-BENCH = Path(__file__).parent / "bench" / "cuda"
+BENCH = Path(__file__).parent / "bench"
 NAMES = ("nothing", "floor kernel node", "ours kernel node", "floor api node", "ours api node")
 GRAPHS = ("floor kernel graph", "ours kernel graph", "floor api graph", "ours api graph")
 
@@ -19,7 +19,7 @@ GRAPHS = ("floor kernel graph", "ours kernel graph", "floor api graph", "ours ap
 def bench(monkeypatch):
     """The modules of the bench, which is a script with its own folder on the path."""
     monkeypatch.syspath_prepend(str(BENCH))
-    return importlib.import_module("minima"), importlib.import_module("page")
+    return importlib.import_module("minima"), importlib.import_module("launch_page")
 
 
 times = st.lists(st.floats(1, 100), min_size=2, max_size=20)

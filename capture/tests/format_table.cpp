@@ -44,8 +44,8 @@ void print_frame() {
   RECORD(Preamble, FIELD(magic), FIELD(major), FIELD(minor), FIELD(header_bytes), FIELD(header_crc),
          FIELD(reserved));
   RECORD(BlockHeader, FIELD(type), FIELD(record_size), FIELD(count), FIELD(crc));
-  RECORD(LossRecord, FIELD(type), FIELD(unfinished), FIELD(captured), FIELD(cupti_dropped), FIELD(invalid_time),
-         FIELD(budget_dropped));
+  RECORD(LossRecord, FIELD(type), FIELD(unfinished), FIELD(captured), FIELD(cupti_dropped),
+         FIELD(invalid_time), FIELD(budget_dropped));
   RECORD(EndRecord, FIELD(monotonic), FIELD(reason), FIELD(reserved));
 }
 

@@ -5,7 +5,7 @@ throws its records away (the floor) and under ai-prof, at both levels and with C
 PyTorch loops under nothing, ai-prof and torch.profiler. Differences of minima with 90 % bootstrap intervals
 are printed and written as a page. Needs g++, libcupti with its headers, and torch for its part:
 
-    python tests/bench/cuda/overhead.py [--rounds 20] [--output docs/overhead.md]
+    python tests/bench/launch_overhead.py [--rounds 20] [--output docs/overhead.md]
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from page import LAUNCH_LOOP, TORCH, Facts, page
-from programs import (
+from launch_page import LAUNCH_LOOP, TORCH, Facts, page
+from launch_programs import (
     AFTER,
     CAPTURES,
     NOTHING,

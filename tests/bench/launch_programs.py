@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ai_prof.collect.environment import capture_environment
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 LAUNCHES = 30_000
 WINDOW_S, LATER_S = 0.3, 1.0  # a window that has ended, with its flush, before the loop is timed
 TIMEOUT_S = 60

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HARNESS = Path(__file__).parent.parent / "harness"
+TRY_PTRACE = "import sys; from ai_prof.collect.ptrace import Tracee; Tracee(int(sys.argv[1]))"
 COUNTERS = [
     "quit",
     "waits",
@@ -41,6 +43,18 @@ def mocks() -> Path:
     if not folder:
         pytest.skip("AI_PROF_MOCKS does not name the folder of the built mocks (nox -s tests sets it)")
     return Path(folder)
+
+
+@cache
+def ptrace_works() -> None:
+    """Skips where we may not attach to a process that is no child of ours."""
+    sleeper = subprocess.Popen(["sleep", "60"])
+    words = [sys.executable, "-c", TRY_PTRACE, str(sleeper.pid)]
+    tried = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False)
+    sleeper.kill()
+    sleeper.wait()
+    if tried.returncode:
+        pytest.skip(f"ptrace is refused here: {tried.stderr.strip().splitlines()[-1]}")
 
 
 def until(true: Callable[[], bool], seconds: float = 30.0) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from attach_targets import Target, ai_prof, command, environment, mocks, until
+from attach_targets import Target, ai_prof, command, environment, mocks, ptrace_works, until
 
 from ai_prof.collect import ptrace
 from ai_prof.collect.attach import attach, stop
@@ -26,20 +26,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WAITS = ("poll", "epoll", "sleep", "condition", "forever")
-TRY_PTRACE = "import sys; from ai_prof.collect.ptrace import Tracee; Tracee(int(sys.argv[1]))"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def ptrace_is_allowed() -> None:
     """Attaching is from a process that is no ancestor of the target's."""
     mocks()
-    sleeper = subprocess.Popen(["sleep", "60"])
-    words = [sys.executable, "-c", TRY_PTRACE, str(sleeper.pid)]
-    tried = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False)
-    sleeper.kill()
-    sleeper.wait()
-    if tried.returncode:
-        pytest.skip(f"ptrace is refused here: {tried.stderr.strip().splitlines()[-1]}")
+    ptrace_works()
 
 
 @pytest.fixture

@@ -10,7 +10,9 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -110,6 +112,23 @@ def runs(place: Place, training: Steps) -> list[Attached]:
 
 
 @pytest.fixture(scope="module")
+def stacked(place: Place, training: Steps, runs: list[Attached]) -> Attached:
+    """One more, with the Python stacks sampled."""
+    del runs
+    if not (Path(sysconfig.get_path("scripts")) / "py-spy").is_file() and shutil.which("py-spy") is None:
+        pytest.skip("no py-spy")
+    done = attached(place, training, 3, "training-stacks", "--stacks")
+    time.sleep(IDLE_SECONDS)
+    return done
+
+
+@pytest.fixture(scope="module")
+def trained(training: Steps) -> tuple[npt.NDArray[np.int64], list[float]]:
+    """Times and losses of the training's steps, when it has ended."""
+    return training.end()
+
+
+@pytest.fixture(scope="module")
 def decoding(begin: Callable[..., Steps], training: Steps) -> Steps:
     del training
     steps = begin("decode", "decoding")
@@ -122,13 +141,12 @@ def has_jax() -> bool:
     return any(importlib.util.find_spec(f"jax_cuda{major}_plugin") is not None for major in (12, 13))
 
 
-def attached(place: Place, steps: Steps, seconds: float, name: str) -> Attached:
+def attached(place: Place, steps: Steps, seconds: float, name: str, *options: str) -> Attached:
     """Capture a program with our command from another process, as the same user."""
     began = time.monotonic_ns()
     folder = place.path / name
-    code, said = place.ai_prof(
-        "attach", "--pid", steps.program.pid, "--duration", seconds, "--output", folder
-    )
+    words = ("attach", "--pid", steps.program.pid, "--duration", seconds, "--output", folder, *options)
+    code, said = place.ai_prof(*words)
     ended = time.monotonic_ns()
     assert code == 0, said
     stood = re.search(r"threads stood for ([\d.]+) ms", said)
@@ -152,6 +170,14 @@ def test_a_training_is_captured(place: Place, runs: list[Attached], row: Callabl
     for run in runs:
         assert launches_found(run.trace) > 0.99
         assert run.trace.source.complete
+
+
+def test_the_stacks_are_seen(stacked: Attached, row: Callable[..., None]) -> None:
+    stacks = stacked.trace.stacks
+    assert stacks is not None, stacked.trace.source.warnings
+    row("stacks: intervals, different stacks", f"{len(stacks.start)}, {len(stacks.frames)}")
+    row("stacks: error of their clock, ms", f"{stacks.error_ns / 1e6:.1f}")
+    assert any("steps.py" in frame for stack in stacks.frames for frame in stack)
 
 
 def test_two_processes_at_once(
@@ -238,13 +264,13 @@ def test_torch_profiler_in_the_target_afterwards(
 
 
 def test_the_training_was_not_disturbed(
-    training: Steps,
+    trained: tuple[npt.NDArray[np.int64], list[float]],
     runs: list[Attached],
     reference: list[float],
     from_start: dict[str, set[int]],
     row: Callable[..., None],
 ) -> None:
-    times, losses = training.end()
+    times, losses = trained
     bounds = [(int(r.trace.kernels.start.min()), int(r.trace.kernels.end.max())) for r in runs]
     idle_from = [int(times[20]), *(run.ended for run in runs)]
     idle_to = [*(run.began for run in runs), runs[-1].ended + int(IDLE_SECONDS * 1e9)]
@@ -269,6 +295,16 @@ def test_the_training_was_not_disturbed(
     assert compared > int(np.searchsorted(times, bounds[0][0])) + 100
     assert seen == from_start["train"]
     assert np.median(after) <= 1.02
+
+
+def test_what_sampling_the_stacks_costs(
+    stacked: Attached, trained: tuple[npt.NDArray[np.int64], list[float]], row: Callable[..., None]
+) -> None:
+    kernels, times = stacked.trace.kernels, trained[0]
+    during = median(times, int(kernels.start.min()), int(kernels.end.max()))
+    beside = median(times, stacked.ended, stacked.ended + int(IDLE_SECONDS * 1e9))
+    row("train: during with --stacks / beside", f"{during / beside:.4f}")
+    assert during / beside < 1.5
 
 
 def test_a_program_that_stands_by_is_woken(place: Place, row: Callable[..., None]) -> None:

@@ -17,6 +17,7 @@ from ai_prof.cli.capture_options import (
 from ai_prof.cli.run import tell
 from ai_prof.collect.attach import Session, attach, stop, watch
 from ai_prof.collect.control import State
+from ai_prof.collect.stacks import Samplers
 from ai_prof.collect.tree import cuda_processes
 from ai_prof.errors import EnvironmentInvalidError, NothingToCompareError, UsageError
 
@@ -35,6 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tree",
         action="store_true",
         help="a PID is a launcher's: capture the processes under it that use CUDA",
+    )
+    parser.add_argument(
+        "--stacks",
+        action="store_true",
+        help="sample the Python stacks too, and name the functions that gaps lie in (needs ai-prof[stacks])",
     )
     parser.add_argument(
         "--duration",
@@ -58,23 +64,25 @@ def run(args: argparse.Namespace) -> int:
     pids = cuda_processes(args.pid) if args.tree else list(dict.fromkeys(args.pid))
     made = make_folder(output, new=args.output is None)
     try:
-        return capture(pids, output, options)
+        return capture(pids, output, options, stacks=args.stacks)
     finally:
         if made:
             with contextlib.suppress(OSError):  # not empty: it holds the capture
                 output.rmdir()
 
 
-def capture(pids: Sequence[int], output: Path, options: Mapping[str, str]) -> int:
+def capture(pids: Sequence[int], output: Path, options: Mapping[str, str], *, stacks: bool) -> int:
     """Capture `pids` from now to the end of the window, Ctrl-C or `ai-prof stop`; the exit code."""
-    sessions = attach(pids, output, options)
-    names = ", ".join(str(session.process.pid) for session in sessions)
-    say(f"attached to {names}; {pauses(sessions)}")
-    try:
-        follow(sessions)
-    except KeyboardInterrupt:
-        say("stopping")
-    stop(sessions)
+    with Samplers(pids if stacks else (), say) as samplers:
+        sessions = attach(pids, output, options)
+        names = ", ".join(str(session.process.pid) for session in sessions)
+        say(f"attached to {names}; {pauses(sessions)}")
+        try:
+            follow(sessions)
+        except KeyboardInterrupt:
+            say("stopping")
+        stop(sessions)
+        samplers.keep({session.process.pid: session.file(output) for session in sessions})
     return conclude(sessions, output)
 
 

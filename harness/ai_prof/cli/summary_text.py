@@ -67,7 +67,8 @@ def _gap(gap: LongGap) -> str:
         text += "" if begins else f" at {gap.place:.0%}"
     text += f", between {gap.before or 'the start'} and {gap.after}"
     calls = ", ".join(f"{name} {_ms(ms)}" for name, ms in gap.calls_ms.items())
-    return f"{text}; calls: {calls}" if calls else text
+    text += f"; calls: {calls}" if calls else ""
+    return f"{text}; in {gap.frames[0].frames[-1]}" if gap.frames else text
 
 
 def _window(device: DeviceSummary) -> str:

@@ -38,6 +38,13 @@ class Session:
     path: Path | None  # of the file that we opened; a process that stood by opens its own
     pause_s: float  # how long a thread of it stood
 
+    def file(self, folder: Path) -> Path | None:
+        """The capture in `folder`; None where there is none, as without CUDA."""
+        if self.path is not None:
+            return self.path if self.path.exists() and self.path.stat().st_size else None
+        found = folder.glob(f"*-{self.control.pid}-*.aiprof")
+        return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
+
     @property
     def over(self) -> bool:
         """The capture has ended, or the process has."""

@@ -62,6 +62,10 @@ LOST = {
 }
 """What to do about lost records, by what lost them."""
 
+SAMPLE_STACKS = (
+    "Sample the Python stacks (`ai-prof attach --stacks`) to see what runs while the device waits."
+)
+
 ACTIONS: dict[str, tuple[str, ...]] = {
     "gap-launch": (COMPILE, _FUSE, _BATCH, _PYTHON),
     "setup-calls": (
@@ -78,7 +82,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
         "Move decoding and augmentation out of the training process, or onto the GPU.",
     ),
     "gap-host": (
-        "Sample the Python stacks (py-spy record) to see what runs while the device waits.",
+        SAMPLE_STACKS,
         "Move logging, metrics and checkpointing to another thread or to every N iterations.",
         _PYTHON,
     ),

@@ -4,7 +4,8 @@ The operation after the gap decides, and the thread that launched it. Without th
 `unknown`. If the launch had returned before the gap began, it is `device` up to 5 us (hardware latency), else
 `wait` (for a stream or an event). Otherwise, stretch by stretch: `sync` while the thread is blocked in a
 synchronize or a blocking copy; `launch` in any other call, or between two calls at most 100 us apart; and
-outside CUDA for longer, `data` at an iteration's start or before an upload, else `host`.
+outside CUDA for longer, `data` at an iteration's start, before an upload or where the thread was seen in a
+data loader, else `host`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 
 from ai_prof.timeline.intervals import Intervals, intersect_pieces, merge, union
 from ai_prof.timeline.operations import call_row
+from ai_prof.timeline.stacks import under_loader
 from ai_prof.timeline.syncs import host_syncs, sync_threads
 from ai_prof.trace.model import CallKind, CopyKind
 
@@ -77,8 +79,9 @@ def gap_causes(
         in_calls = _sum(calls, calls_gap, len(mine)) - in_sync
         outside = gaps.end[mine] - gaps.start[mine] - in_sync - in_calls
         by_gap[mine, _SYNC], by_gap[mine, _LAUNCH] = in_sync, in_calls
-        by_gap[mine, _DATA] = np.where(feeds[mine], outside, 0)
-        by_gap[mine, _HOST] = np.where(feeds[mine], 0, outside)
+        feeding = feeds[mine] | under_loader(trace, process, thread, stretches)
+        by_gap[mine, _DATA] = np.where(feeding, outside, 0)
+        by_gap[mine, _HOST] = np.where(feeding, 0, outside)
         drained = sync.end <= launched[mine[sync_gap]]  # and not waiting for the operation itself
         np.maximum.at(last_sync, mine[sync_gap[drained]], sync.end[drained])
     return GapCauses(by_gap, following, _sync_shadow(gaps, following, hosts, last_sync))

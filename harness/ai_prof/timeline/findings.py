@@ -23,6 +23,7 @@ from ai_prof.timeline.intervals import clip, intersect, length, union
 from ai_prof.timeline.kernels import kernel_figures
 from ai_prof.timeline.names import short
 from ai_prof.timeline.ranks import rank_summaries
+from ai_prof.timeline.stacks import name_function
 from ai_prof.timeline.syncs import sync_figures
 from ai_prof.trace.model import CallKind, CopyKind
 
@@ -114,20 +115,20 @@ def _gaps(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
         if share < _NOTABLE or cause == "sync":
             continue  # synchronizes have a finding of their own
         severity: Severity = "critical" if _starved(timeline) and share >= GAP_HEALTHY else "warning"
-        found.append(
-            _finding(
-                timeline,
-                _gap_name(trace, timeline, cause, ns),
-                severity,
-                ns,
-                gap=gap,
-                share=share,
-                placement={name: int(column[place == i].sum()) / ns for i, name in enumerate(PLACES)},
-                gaps=len(lengths),
-                median_gap_us=float(np.median(lengths)) / 1000,
-                longest_gap_ms=float(lengths.max()) / 1e6,
-            )
+        finding = _finding(
+            timeline,
+            _gap_name(trace, timeline, cause, ns),
+            severity,
+            ns,
+            gap=gap,
+            share=share,
+            placement={name: int(column[place == i].sum()) / ns for i, name in enumerate(PLACES)},
+            gaps=len(lengths),
+            median_gap_us=float(np.median(lengths)) / 1000,
+            longest_gap_ms=float(lengths.max()) / 1e6,
         )
+        of_python = cause in {"host", "data"}
+        found.append(name_function(finding, trace, timeline, column) if of_python else finding)
     return found
 
 

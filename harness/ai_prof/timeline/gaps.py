@@ -9,6 +9,7 @@ import numpy as np
 
 from ai_prof.timeline.causes import CAUSES
 from ai_prof.timeline.names import short
+from ai_prof.timeline.stacks import FrameTime, gap_frames
 from ai_prof.trace.model import CopyKind
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ class LongGap(msgspec.Struct, frozen=True):
 
     `iteration` counts from 0, `place` is where in it the gap begins, 0 to 1; None outside of any.
     `placement` is one of PLACES.
-    `calls_ms` has the longest host calls during the gap by name, those of the process that ended it.
+    `calls_ms` has the longest host calls during the gap by name, those of the process that ended it; `frames`
+    the stacks in which the thread was seen that ended it, where stacks were sampled.
     """
 
     start_ns: int
@@ -47,6 +49,7 @@ class LongGap(msgspec.Struct, frozen=True):
     place: float | None
     placement: str
     calls_ms: dict[str, float]
+    frames: list[FrameTime]
 
 
 def gap_histogram(timeline: DeviceTimeline) -> GapHistogram:
@@ -104,6 +107,9 @@ def longest_gaps(trace: Trace, timeline: DeviceTimeline, count: int = LONGEST) -
                 *_place(timeline.iterations.starts, start),
                 PLACES[placement[i]],
                 _calls(trace, int(operations.process[following]), start, end),
+                gap_frames(
+                    trace, int(operations.process[following]), int(operations.thread[following]), start, end
+                ),
             )
         )
     return result

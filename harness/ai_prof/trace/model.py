@@ -208,6 +208,22 @@ class Samples:
 
 
 @dataclass(frozen=True, slots=True)
+class Stacks:
+    """Sampled Python stacks, n rows: a thread stood in `frames[stack]`, the outermost first.
+
+    Times may be off by `error_ns`, and by the time between two samples.
+    """
+
+    start: I64
+    end: I64
+    process: I32
+    thread: I64
+    stack: I32
+    frames: tuple[tuple[str, ...], ...]
+    error_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """A whole capture. `realtime_offset_ns` added to a time gives CLOCK_REALTIME; None if unknown."""
 
@@ -222,3 +238,4 @@ class Trace:
     ranges: Ranges
     samples: Samples
     realtime_offset_ns: int | None = None
+    stacks: Stacks | None = None

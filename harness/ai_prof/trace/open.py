@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ai_prof.errors import TraceError, UsageError
 from ai_prof.trace.readers import kineto, native, nsys
 from ai_prof.trace.readers.native_file import is_native, read_header
+from ai_prof.trace.readers.stacks import with_stacks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,12 +49,17 @@ def open_trace(path: Path) -> Trace:
         raise TraceError(f"{which} cannot be read: {error.strerror or error}") from None
 
 
+def _native(files: Sequence[Path]) -> Trace:
+    """A capture of ours, with the stacks sampled beside it."""
+    return with_stacks(native.read(files))
+
+
 def _reader(path: Path) -> Callable[[Sequence[Path]], Trace]:
     """The reader of a file."""
     if not path.is_file():
         raise TraceError(f"{path} is a device or a pipe: write it to a file first")
     if is_native(path):
-        return native.read
+        return _native
     with path.open("rb") as file:
         begin = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
     for begins, read in _BEGINS:
@@ -75,7 +81,7 @@ def _open_folder(folder: Path) -> Trace:
         if not file.is_file():
             raise TraceError(f"{file} is no file: take it out of {folder}")
     if captures:
-        return native.read(_one_capture(folder, captures))
+        return _native(_one_capture(folder, captures))
     found: dict[Callable[[Sequence[Path]], Trace], list[Path]] = {}
     for suffix, read in _SUFFIXES:
         files = sorted(folder.glob(f"*{suffix}"))

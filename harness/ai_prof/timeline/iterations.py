@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ai_prof.timeline.markers import marked_starts
-from ai_prof.timeline.period import Period, find_period
-from ai_prof.timeline.sequence import COPY_TOKEN, UPLOAD_TOKEN, Sequence, launch_sequence, normalised
+from ai_prof.timeline.period import Period, familiar, find_period
+from ai_prof.timeline.phase import first_rows
+from ai_prof.timeline.sequence import KERNEL_TOKEN, Sequence, bones, launch_sequence, normalised
 
 if TYPE_CHECKING:
     from ai_prof.timeline.operations import Operations
@@ -17,10 +18,12 @@ if TYPE_CHECKING:
 
 MIN_CONFIDENCE = 0.5
 _SURE = 0.8
+_FAMILIAR = 0.7  # share of the rows that must be of the iteration's own kinds
+_UNDISTURBED = 0.95  # what the bare bones must explain,
+_STEADY = 1.5  # how much the work between them may differ (90th to 10th percentile),
+_BARE = 0.75  # and how far they are trusted
 _HOST_FREE = 0.7  # what never meets the host may be the layers of one long iteration
 _SLOW_START = 1.25  # an early iteration this much longer than the median is warm-up
-_NEAREST = 64  # rows to look through for a token that comes once per iteration
-_SAMPLE = 64  # iterations that vote on where an iteration begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ def find_iterations(trace: Trace, operations: Operations, device: int) -> Iterat
         nothing = np.zeros(0, np.int64)
         return Iterations(sequence, nothing, nothing, 0, last_whole=False, method="none", confidence=0.0)
     used, period = found
-    rows = _first_rows(operations, used, period)
+    rows = first_rows(operations, used, period)
     # A synchronize is no work of the device: the iteration starts with the first operation after it.
     next_operation = np.append(np.flatnonzero(used.operation >= 0), len(used))
     rows = next_operation[np.searchsorted(next_operation, rows)]
@@ -108,7 +111,7 @@ def _most_periodic(
     """The period of the whole sequence, or of a coarser one where that is irregular.
 
     In turn: kernels by name; by normalised name, since shapes choose kernels; without synchronizes; the
-    busiest stream alone, since threads interleave as they like.
+    busiest stream alone, since threads interleave as they like; and last the bare bones.
     """
     coarse = normalised(sequence, trace.names)
     quiet = coarse.without(coarse.is_sync)
@@ -116,53 +119,31 @@ def _most_periodic(
     alone = quiet.without(streams != np.bincount(streams).argmax())
     best: tuple[Sequence, Period] | None = None
     for candidate in (sequence, coarse, quiet, alone):
-        period = find_period(candidate.token, candidate.launch)
+        period = find_period(candidate)
         if period and (best is None or period.explained > best[1].explained):
             best = candidate, period
         if best and best[1].explained >= _SURE:
             break
-    return best if best and best[1].explained >= MIN_CONFIDENCE else None
+    if best and best[1].explained >= MIN_CONFIDENCE and familiar(*best) >= _FAMILIAR:
+        return best
+    return _by_bones(sequence)
 
 
-def _first_rows(operations: Operations, sequence: Sequence, period: Period) -> I64:
-    """The rows at which iterations begin.
+def _by_bones(sequence: Sequence) -> tuple[Sequence, Period] | None:
+    """A period of uploads, readbacks and updates alone, where nothing disturbs it.
 
-    They are counted back from the next token that comes once per iteration, so that what an odd iteration
-    has more or less elsewhere shifts nothing.
+    And where it takes about as much work each time, more than copies: a program reads back when it likes, and
+    uploads its parameters one after another.
     """
-    offset = _phase(operations, sequence, period)
-    last = int(period.anchors[1:][period.equal][-1]) - offset
-    example = sequence.token[last : last + period.size]
-    low = max(int(period.anchors[0]) - offset - period.size // 2, 0)
-    for distance in range(min(len(example), _NEAREST)):  # the last may be cut by the end of the sequence
-        if (example == example[distance]).sum() == 1:
-            rows = low + np.flatnonzero(sequence.token[low:] == example[distance]) - distance
-            if len(rows) == len(period.anchors):
-                return rows[rows >= 0]
-    rows = period.anchors - offset
-    return rows[rows >= 0]
-
-
-def _phase(operations: Operations, sequence: Sequence, period: Period) -> int:
-    """Rows from an iteration's first row to the anchor that follows it.
-
-    The upload of a batch begins an iteration, on the stream of the kernels; one on a stream of its own is for
-    the next. Without an upload the end of a synchronize does, since the host's view of an iteration ends
-    there; without either, or among several, the longest recurring pause of the host, which counts double
-    after a synchronize.
-    """
-    ends = period.anchors[1:][period.equal][-_SAMPLE:]
-    back = np.arange(period.size)
-    at = ends[:, None] - back[None, :]
-    pause = np.median(sequence.pause[at], axis=0)
-    rows = at[-1]
-    token, before, operation = sequence.token[rows], sequence.token[rows - 1], sequence.operation[rows]
-    stream = operations.stream[operation]
-    main = np.bincount(stream[operation >= 0]).argmax()
-    uploads = (token == UPLOAD_TOKEN) & (before != UPLOAD_TOKEN) & (stream == main)
-    synced = (before < COPY_TOKEN) & (operation >= 0)
-    begins = next((rows for rows in (uploads, synced) if rows.any()), operation >= 0)
-    return int(np.argmax((pause + 1) * np.where(synced, 2, 1) * begins))
+    bare, row = bones(sequence)
+    period = find_period(bare)
+    if period is None or period.explained < _UNDISTURBED:
+        return None
+    works = (bare.token[period.example : period.example + period.size] >= KERNEL_TOKEN).any()
+    few, many = np.percentile(np.diff(row[period.anchors]), (10, 90))
+    if not works or many > _STEADY * few:
+        return None
+    return bare, replace(period, explained=_BARE * period.explained)
 
 
 def _warm_up(rows: I64, starts: I64) -> int:

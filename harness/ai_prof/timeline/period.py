@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ai_prof.timeline.sequence import COPY_TOKEN, READBACK_TOKEN, UPLOAD_TOKEN
+from ai_prof.timeline.sequence import COPY_TOKEN, UPDATES
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from ai_prof.timeline.sequence import Sequence
     from ai_prof.trace.model import I64
 
 MIN_PIECES = 3
@@ -36,7 +37,7 @@ class Period:
     `anchors` are the positions of a token that comes once per iteration, from the first to the last of
     the steady span; `equal` says which of the pieces between them are the very same multiset;
     `explained` is the share of the steady span's rows in pieces that are equal, or nearly; `contact`
-    is how closely host and device meet in each of them (see `_contact`).
+    is the closest contact in each of them (see Sequence).
     """
 
     size: int
@@ -57,17 +58,18 @@ class _Pieces:
     hash: npt.NDArray[np.uint64]
 
 
-def find_period(token: I64, launch: I64) -> Period | None:
-    """The iteration of a sequence of tokens, (n,); None when no period explains half of it. n log n.
+def find_period(sequence: Sequence) -> Period | None:
+    """The iteration of a sequence; None when no period explains half of it. n log n.
 
-    Rows of equal `launch` > 0, (n,), were asked for by one call: what repeats inside one launch of a graph
-    is a layer.
+    Rows of equal `launch` > 0 were asked for by one call: what repeats inside one launch of a graph is a
+    layer.
     """
+    token = sequence.token
     if len(token) < 2 * MIN_PIECES:
         return None
     candidates: list[Period] = []
     for width in _WIDTHS:
-        candidates += _candidates(token, _pieces(token, launch, width))
+        candidates += _candidates(sequence, _pieces(token, sequence.launch, width))
         if any(period.explained == 1 and period.contact for period in candidates):
             break
     if not candidates:
@@ -78,6 +80,15 @@ def find_period(token: I64, launch: I64) -> Period | None:
         if _is_layer(token, chosen, larger):
             chosen = larger
     return chosen
+
+
+def familiar(sequence: Sequence, period: Period) -> float:
+    """Share of the steady span's rows that are of the iteration's own kinds.
+
+    Logging and evaluations are: they run the model. Between bursts of an inner loop lies other work.
+    """
+    kinds = np.unique(sequence.token[period.example : period.example + period.size])
+    return float(np.isin(sequence.token[period.anchors[0] : period.anchors[-1]], kinds).mean())
 
 
 def _pieces(token: I64, launch: I64, width: int) -> _Pieces:
@@ -106,8 +117,9 @@ def _grams(number: npt.NDArray[np.uint64], width: int) -> I64:
     return np.unique(gram, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
-def _candidates(token: I64, pieces: _Pieces) -> list[Period]:
+def _candidates(sequence: Sequence, pieces: _Pieces) -> list[Period]:
     """The periods that explain enough of the sequence, each once, the smallest first."""
+    token = sequence.token
     if not len(pieces.begin):
         return []
     order = np.lexsort((pieces.hash, pieces.token))
@@ -123,11 +135,12 @@ def _candidates(token: I64, pieces: _Pieces) -> list[Period]:
         key, stray = int(digest[opens[row]]), occurrences[int(kind[opens[row]])] - int(counts[row])
         if key not in best or stray < best[key][0]:
             best[key] = (stray, int(kind[opens[row]]))
-    periods = [_period(token, pieces, which, np.uint64(key)) for key, (_, which) in best.items()]
+    periods = [_period(sequence, pieces, which, np.uint64(key)) for key, (_, which) in best.items()]
     return sorted((p for p in periods if p.explained >= _VIABLE), key=lambda p: p.size)
 
 
-def _period(token: I64, pieces: _Pieces, which: int, digest: np.uint64) -> Period:
+def _period(sequence: Sequence, pieces: _Pieces, which: int, digest: np.uint64) -> Period:
+    token = sequence.token
     mine = np.flatnonzero(pieces.token == which)
     begin, size, equal = pieces.begin[mine], pieces.size[mine], pieces.hash[mine] == digest
     wanted = int(size[equal][0])
@@ -135,7 +148,7 @@ def _period(token: I64, pieces: _Pieces, which: int, digest: np.uint64) -> Perio
     first, last = int(steady[0]), int(steady[-1])
     span = int(size[first : last + 1].sum())
     explains = _explained(token, begin, size, equal)
-    explained = int(size[explains].sum()) / span
+    explained = int(size[first : last + 1][explains[first : last + 1]].sum()) / span
     # An iteration of about the size beside the steady span is one too: the first ones differ a little.
     similar = (size >= wanted / 2) & (size <= 2 * wanted)
     while first and similar[first - 1]:
@@ -146,7 +159,7 @@ def _period(token: I64, pieces: _Pieces, which: int, digest: np.uint64) -> Perio
     # A period that lives in a small part of the capture is a warm-up's, not the iteration's.
     explained = explained if span >= len(token) * _LASTING else 0.0
     example = int(begin[steady[0]])
-    contact = _contact(token[example : example + wanted])
+    contact = int(sequence.contact[example : example + wanted].max(initial=0))
     return Period(wanted, anchors, equal[first : last + 1], explained, example, contact)
 
 
@@ -191,15 +204,17 @@ def _beside(flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
 def _is_layer(token: I64, small: Period, large: Period) -> bool:
     """Whether `small` repeats inside the iteration `large`, rather than being the iteration itself.
 
-    An iteration meets the host more closely than its layers: it uploads a batch, or reads a result back,
-    or at least waits. What else `large` holds must not speak against it: a few rows more are logging, and
-    work like that of a `small` that meets the host too is an evaluation. Where both keep from the host,
-    work of other kinds in every `large` is the head and tail of a network.
+    An iteration meets the host more closely than its layers: it updates the model, or uploads a batch, or
+    reads a result back, or at least waits. What else `large` holds must not speak against it: a few rows
+    more are logging, and work like that of a `small` that meets the host too is an evaluation. Where both
+    keep from the host, work of other kinds in every `large` is the head and tail of a network.
     """
     low, high = _counts(token, small), _counts(token, large)
     repeats = min(high.get(t, 0) // n for t, n in low.items())
     if repeats < 2:
         return False
+    if large.contact == UPDATES > small.contact:
+        return True  # the parts of one update are micro-batches
     rest = {t: n - repeats * low.get(t, 0) for t, n in high.items() if n > repeats * low.get(t, 0)}
     rows = sum(n for t, n in rest.items() if t >= COPY_TOKEN)
     like = sum(n for t, n in rest.items() if t in low and t >= COPY_TOKEN)
@@ -208,15 +223,6 @@ def _is_layer(token: I64, small: Period, large: Period) -> bool:
     if like >= _LIKE * rows > 0 and (small.contact or not large.contact):
         return False
     return large.contact > small.contact or (small.contact == large.contact == 0 and small.explained < 1)
-
-
-def _contact(token: I64) -> int:
-    """How closely a piece meets the host: 3 uploads, 2 reads back, 1 waits, 0 not at all."""
-    if (token == UPLOAD_TOKEN).any():
-        return 3
-    if (token == READBACK_TOKEN).any():
-        return 2
-    return int((token < COPY_TOKEN).any())
 
 
 def _counts(token: I64, period: Period) -> dict[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,12 @@ COPY_TOKEN = 16
 KERNEL_TOKEN = 32
 UPLOAD_TOKEN = COPY_TOKEN + int(CopyKind.HOST_TO_DEVICE)
 READBACK_TOKEN = COPY_TOKEN + int(CopyKind.DEVICE_TO_HOST)
+WAITS, READS, UPLOADS, UPDATES = 1, 2, 3, 4
+_UPDATE = re.compile(
+    r"multi_tensor_apply|optimizer|(?<![a-z])(adam[wx]?|adagrad|adafactor|lamb|lion|muon|rmsprop|sgd)(?![a-z])",
+    re.IGNORECASE,
+)
+"""Kernels that update a model's parameters, which ends a training step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +37,12 @@ class Sequence:
 
     `operation` is the row in the Operations and -1 for a synchronize; `sync` the row in `trace.syncs`
     and -1 for an operation; `launch` the correlation, 0 without one; `pause` the host's (with calls) or
-    else the device's idle time before it, ns.
+    else the device's idle time before it, ns; `contact` is WAITS, READS, UPLOADS or UPDATES where a row
+    tells of an iteration by itself, else 0.
     """
 
     token: I64
+    contact: I64
     operation: I64
     sync: I64
     launch: I64
@@ -85,7 +94,9 @@ def launch_sequence(trace: Trace, operations: Operations, device: int) -> Sequen
     operation = np.concatenate((ops, np.full(len(sync_rows), -1, np.int64)))[order]
     sync = np.concatenate((np.full(len(ops), -1, np.int64), sync_rows))[order]
     launch = np.concatenate((correlation, trace.syncs.correlation[sync_rows]))[order]
-    return Sequence(token[order], operation, sync, launch, _pauses(trace, operations, operation, sync))
+    token = token[order]
+    pauses = _pauses(trace, operations, operation, sync)
+    return Sequence(token, _contact(trace.names, token), operation, sync, launch, pauses)
 
 
 def normalised(sequence: Sequence, names: tuple[str, ...]) -> Sequence:
@@ -98,6 +109,27 @@ def normalised(sequence: Sequence, names: tuple[str, ...]) -> Sequence:
     token = sequence.token.copy()
     token[kernel] = KERNEL_TOKEN + 1 + of_name[token[kernel] - KERNEL_TOKEN - 1]
     return replace(sequence, token=token)
+
+
+def bones(sequence: Sequence) -> tuple[Sequence, I64]:
+    """Only what tells of an iteration by itself, with one row for each run of like work between.
+
+    Rows that change from iteration to iteration, as shapes choose kernels, leave no trace in it. Also the
+    positions of its rows in `sequence`; (n,).
+    """
+    token = np.where(sequence.contact == 0, KERNEL_TOKEN, sequence.token)
+    token = np.where(sequence.contact == UPDATES, KERNEL_TOKEN + 1, token)
+    repeats = np.zeros(len(token), bool)
+    repeats[1:] = token[1:] == token[:-1]
+    return replace(sequence, token=token).without(repeats), np.flatnonzero(~repeats).astype(np.int64)
+
+
+def _contact(names: tuple[str, ...], token: I64) -> I64:
+    """How closely each row meets the host or the model; (n,)."""
+    updates = np.array([bool(_UPDATE.search(name)) for name in names] + [False])
+    kernel = np.where(token >= KERNEL_TOKEN, token - KERNEL_TOKEN - 1, -1)
+    chosen = [token < COPY_TOKEN, token == READBACK_TOKEN, token == UPLOAD_TOKEN, updates[kernel]]
+    return np.select(chosen, [WAITS, READS, UPLOADS, UPDATES], 0).astype(np.int64)
 
 
 def _filled(correlation: I64) -> I64:

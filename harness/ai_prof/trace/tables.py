@@ -1,4 +1,4 @@
-"""Builds the tables of a Trace from unsorted columns."""
+"""Builds the tables of a Trace from unsorted columns, and numbers its names."""
 
 from __future__ import annotations
 
@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 Table = TypeVar("Table", Kernels, Memory, Syncs, Calls, Ranges, Samples)
 
 _NARROW = {"device", "process", "name", "kind", "result", "grid", "block", "registers", "shared_bytes"}
+
+
+class Names(dict[str, int]):
+    """Numbers names from 0, in the order in which they are first asked for."""
+
+    def __missing__(self, name: str) -> int:
+        number = self[name] = len(self)
+        return number
 
 
 def make_table(table: type[Table], parts: Sequence[Mapping[str, Any]]) -> Table:

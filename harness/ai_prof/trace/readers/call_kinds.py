@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from ai_prof.trace.model import CallKind, CopyKind, SyncKind
 
@@ -50,6 +51,7 @@ def sync_kind(name: str) -> SyncKind:
     return next((kind for pattern, kind in _SYNCS if pattern.search(name)), SyncKind.UNKNOWN)
 
 
+@lru_cache(maxsize=4096)
 def copy_kind(name: str) -> CopyKind:
     """The direction of a copy, from `Memcpy HtoD (Pinned -> Device)` or `CopyHostToDevice`."""
     return next((kind for pattern, kind in _COPIES if pattern.search(name)), CopyKind.UNKNOWN)

@@ -48,9 +48,15 @@ def _parse(joined: bytes) -> I64:
     text = np.frombuffer(joined, np.uint8)
     end = np.flatnonzero(text == _COMMA)
     start = np.concatenate(([0], end[:-1] + 1))
+    dots = np.flatnonzero(text == _DOT)
+    if _uniform(joined, start, end, dots):
+        plain = np.fromstring(
+            joined.replace(b".", b""), np.int64, sep=","
+        )  # what is too large becomes the largest
+        unit, limit = (1, _LIMIT_US * 1000) if len(dots) else (1000, _LIMIT_US)
+        return np.where(plain < limit, plain * unit, INVALID)
     negative = text[start] == _MINUS
     whole_end = end.copy()
-    dots = np.flatnonzero(text == _DOT)
     whole_end[np.searchsorted(end, dots)] = dots
     digits = whole_end - start - negative
     whole = np.zeros(len(end), np.int64)
@@ -65,3 +71,13 @@ def _parse(joined: bytes) -> I64:
     bad = (digits < 1) | (digits > _MOST_DIGITS) | (whole >= _LIMIT_US)
     ns = np.where(bad, 0, whole) * 1000 + fraction
     return np.where(bad, INVALID, np.where(negative, -ns, ns))
+
+
+def _uniform(joined: bytes, start: I64, end: I64, dots: I64) -> bool:
+    """Whether all are without sign and of three decimals, as Kineto writes them, or all of none."""
+    if b"-" in joined or len(dots) not in {0, len(end)}:
+        return False
+    decimals = 4 if len(dots) else 0  # with their dot
+    length = end - start - decimals
+    as_many = not decimals or bool((end - dots == decimals).all())
+    return as_many and int(length.min()) >= 1 and int(length.max()) <= _MOST_DIGITS

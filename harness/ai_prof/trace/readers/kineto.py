@@ -23,10 +23,10 @@ from ai_prof.trace.model import (
     Syncs,
     Trace,
 )
-from ai_prof.trace.readers.call_kinds import sync_kind
+from ai_prof.trace.readers.call_kinds import call_kind, sync_kind
 from ai_prof.trace.readers.kineto_columns import Columns
 from ai_prof.trace.readers.kineto_stream import EventStream
-from ai_prof.trace.tables import make_table
+from ai_prof.trace.tables import Names, make_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,7 +69,7 @@ class _Job:
     """Adds file after file; ids of a file become positions in the tables of the whole."""
 
     def __init__(self) -> None:
-        self.names: dict[str, int] = {}
+        self.names = Names()
         self.devices: list[Device] = []
         self.processes: list[Process] = []
         self.ranks: list[_Rank] = []
@@ -96,8 +96,10 @@ class _Job:
                 header=_header(stream.metadata),
             )
         )
+        names = list(self.names)
+        _tell_calls(columns, names)
         _mark_graphs(columns)
-        _add_call_syncs(columns, list(self.names))
+        _add_call_syncs(columns, names)
         self._adopt(columns, stream.metadata, self._shift(rank))
 
     def trace(self) -> Trace:
@@ -132,12 +134,12 @@ class _Job:
             self.warnings.append(
                 f"{path.name}: {invalid} records have times that cannot be and were left out"
             )
-        if columns.mended_names:
-            self.warnings.append(f"{path.name}: {columns.mended_names} names are not UTF-8 and were mended")
-        if unknown := columns.unknown_categories:
-            self.warnings.append(
-                f"{path.name}: events of unknown categories were not read: {', '.join(unknown)}"
-            )
+        odd = stream.oddities
+        if odd.mended_names:
+            self.warnings.append(f"{path.name}: {odd.mended_names} names are not UTF-8 and were mended")
+        if odd.categories:
+            unknown = ", ".join(sorted(odd.categories))
+            self.warnings.append(f"{path.name}: events of unknown categories were not read: {unknown}")
         if not columns.parts[Kernels] and not columns.parts[Memory]:
             self.without_work.append(path.name)
         for kind in sorted(columns.captured.keys() | columns.invalid.keys()):
@@ -234,6 +236,15 @@ def _epoch(metadata: dict[str, Any], columns: Columns) -> int | None:
         int(part["start"][0]) for parts in columns.parts.values() for part in parts if len(part["start"])
     ]
     return 0 if starts and max(starts) > _SINCE_1970_NS else None
+
+
+def _tell_calls(columns: Columns, names: list[str]) -> None:
+    """Add the kind of each call, told from its name."""
+    kinds = np.zeros(len(names), np.int32)
+    for part in columns.parts[Calls]:
+        for name in np.flatnonzero(np.bincount(part["name"])).tolist():
+            kinds[name] = kinds[name] or call_kind(names[name])
+        part["kind"] = kinds[part["name"]]
 
 
 def _mark_graphs(columns: Columns) -> None:

@@ -4,78 +4,24 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
-from ai_prof.trace.model import Calls as CallTable
-from ai_prof.trace.model import CopyKind, Kernels, Memory, Ranges, SyncKind, Syncs
-from ai_prof.trace.readers.call_kinds import call_kind, copy_kind
+from ai_prof.trace.model import Calls, CopyKind, Kernels, Memory, Ranges, SyncKind, Syncs
+from ai_prof.trace.readers.call_kinds import copy_kind
 from ai_prof.trace.readers.decimal_ns import INVALID, nanoseconds
-from ai_prof.trace.readers.kineto_stream import UNREADABLE
+from ai_prof.trace.readers.kineto_events import CATEGORIES, HOST, TYPES, UNREADABLE, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ai_prof.trace.model import I32, I64
-    from ai_prof.trace.readers.kineto_stream import Event
+    from ai_prof.trace.readers.kineto_events import DeviceEvent, Event, HostEvent
+    from ai_prof.trace.tables import Names
 
-T = TypeVar("T")
-
-
-class Kind(Enum):
-    """What an event is a record of; the value names it among the losses."""
-
-    KERNEL = "kernel"
-    MEMCPY = "memcpy"
-    MEMSET = "memset"
-    SYNC = "sync"
-    CALL = "call"
-    RANGE = "range"
-    OPERATOR = "operator"  # of interest only where it is a ProfilerStep, as until PyTorch 1.10
-
-
-CATEGORIES = {
-    "kernel": Kind.KERNEL,
-    "Kernel": Kind.KERNEL,
-    "gpu_memcpy": Kind.MEMCPY,
-    "Memcpy": Kind.MEMCPY,
-    "gpu_memset": Kind.MEMSET,
-    "Memset": Kind.MEMSET,
-    "cuda_sync": Kind.SYNC,
-    "cuda_runtime": Kind.CALL,
-    "cuda_driver": Kind.CALL,
-    "hip_runtime": Kind.CALL,
-    "hip_driver": Kind.CALL,
-    "xpu_runtime": Kind.CALL,
-    "xpu_driver": Kind.CALL,
-    "Runtime": Kind.CALL,
-    "user_annotation": Kind.RANGE,
-    "Operator": Kind.OPERATOR,
-}
-# The host's own work, arrows between events, and what repeats on the device side what the host said.
-UNUSED = frozenset(
-    {
-        "",
-        "Trace",
-        "ac2g",
-        "async",
-        "async_cpu_to_gpu",
-        "async_gpu",
-        "cpu_instant_event",
-        "cpu_op",
-        "cuda_event",
-        "cuda_profiler_range",
-        "external_correlation",
-        "forward_backward",
-        "fwdbwd",
-        "gpu_user_annotation",
-        "overhead",
-        "python_function",
-    }
-)
 SYNCS = {
     "Event Sync": SyncKind.EVENT_SYNCHRONIZE,
     "Stream Wait Event": SyncKind.STREAM_WAIT_EVENT,
@@ -86,24 +32,6 @@ _NO_ID32 = 0xFFFFFFFF
 _NO_GRID = (0, 0, 0)
 
 
-class Args(msgspec.Struct, gc=False, frozen=True):
-    """What is used of an event's args. Writers put all sorts there, so nothing is taken for granted."""
-
-    device: Any = None
-    context: Any = -1
-    stream: Any = None
-    correlation: Any = 0
-    bytes: Any = 0
-    kind: Any = ""
-    sync_kind: Any = msgspec.field(default="", name="cuda_sync_kind")
-    grid: Any = _NO_GRID
-    block: Any = _NO_GRID
-    registers: Any = msgspec.field(default=0, name="registers per thread")
-    shared_bytes: Any = msgspec.field(default=0, name="shared memory")
-    graph: Any = msgspec.field(default=0, name="graph id")
-    graph_node: Any = msgspec.field(default=0, name="graph node id")
-
-
 @dataclass(slots=True)
 class Columns:
     """The rows of one file so far; `device` holds ordinals, `correlation` the file's own numbers.
@@ -111,38 +39,33 @@ class Columns:
     `names` may be shared between files.
     """
 
-    names: dict[str, int]
+    names: Names
     parts: dict[type, list[dict[str, Any]]] = field(
-        default_factory=lambda: {table: [] for table in (Kernels, Memory, Syncs, CallTable, Ranges)}
+        default_factory=lambda: {table: [] for table in (Kernels, Memory, Syncs, Calls, Ranges)}
     )
     captured: Counter[str] = field(default_factory=Counter)
     invalid: Counter[str] = field(default_factory=Counter)
     pids: Counter[int] = field(default_factory=Counter)
-    categories: set[str] = field(default_factory=set)
-    mended_names: int = 0
 
     def add(self, events: list[Event]) -> None:
         """Add a batch of events."""
-        by_category: defaultdict[str, list[Event]] = defaultdict(list)
+        by_type: defaultdict[type[Event], list[Event]] = defaultdict(list)
         for event in events:
-            by_category[event.cat].append(event)
-        self.categories |= by_category.keys()
-        groups: dict[Kind, list[Event]] = {kind: [] for kind in Kind}
+            by_type[type(event)].append(event)
+        groups: dict[Kind, list[Any]] = {kind: [] for kind in Kind}
         for category, kind in CATEGORIES.items():
-            groups[kind] += by_category.get(category, ())
+            groups[kind] += by_type.get(TYPES[category], ())
         steps = groups.pop(Kind.OPERATOR)
-        groups[Kind.RANGE] += [event for event in steps if bytes(event.name).startswith(b'"ProfilerStep')]
+        groups[Kind.RANGE] += [event for event in steps if event.name.startswith("ProfilerStep")]
         for kind, group in groups.items():
             if group:
-                table, columns = _ROWS[kind](self, *self._timed(kind, group))
-                self.parts[table].append(columns)
+                kept, start, end = self._timed(kind, group)
+                table, columns = _TABLES[kind]
+                self.parts[table].append({"start": start, "end": end, **columns(kept, self.names)})
+                if kind in HOST:
+                    self._count_pids(kept)
 
-    @property
-    def unknown_categories(self) -> list[str]:
-        """Categories of events that were not read."""
-        return sorted(self.categories - UNUSED - CATEGORIES.keys())
-
-    def _timed(self, kind: Kind, events: list[Event]) -> tuple[list[Event], I64, I64]:
+    def _timed(self, kind: Kind, events: list[Any]) -> tuple[list[Any], I64, I64]:
         """The events whose times can be, with start and end."""
         start = nanoseconds([event.ts for event in events])
         duration = nanoseconds([event.dur for event in events])
@@ -155,27 +78,16 @@ class Columns:
             start, duration = start[good], duration[good]
         return events, start, start + duration
 
-    def texts(self, events: list[Event]) -> list[str]:
-        """The events' names."""
-        joined = b"[" + b",".join([event.name for event in events]) + b"]"
-        try:
-            return _STRINGS.decode(joined)
-        except UNREADABLE:
-            found = [_text(bytes(event.name)) for event in events]
-            self.mended_names += sum("�" in name for name in found)
-            return found
-
-    def numbers(self, names: list[str]) -> I32:
-        """Names as positions in the trace's names."""
-        known = self.names
-        return np.array([known.setdefault(name, len(known)) for name in names], np.int32)
+    def _count_pids(self, events: Sequence[Event]) -> None:
+        pid, count = np.unique(_ints([event.pid for event in events]), return_counts=True)
+        self.pids.update(dict(zip(pid.tolist(), count.tolist(), strict=True)))
 
 
-def _kernels(columns: Columns, events: list[Event], start: I64, end: I64) -> tuple[type, dict[str, Any]]:
-    args = _args(events)
-    return Kernels, {
-        **_device_work(events, args, start, end),
-        "name": columns.numbers(columns.texts(events)),
+def _kernels(events: list[DeviceEvent], names: Names) -> dict[str, Any]:
+    args = [event.args for event in events]
+    return {
+        **_device_work(events),
+        "name": _names(events, names),
         "grid": _triples([a.grid for a in args]),
         "block": _triples([a.block for a in args]),
         "registers": _ints([a.registers for a in args], 0),
@@ -183,139 +95,86 @@ def _kernels(columns: Columns, events: list[Event], start: I64, end: I64) -> tup
     }
 
 
-def _copies(columns: Columns, events: list[Event], start: I64, end: I64) -> tuple[type, dict[str, Any]]:
-    args = _args(events)
-    kinds = [
-        copy_kind(name) or copy_kind(str(a.kind)) for name, a in zip(columns.texts(events), args, strict=True)
-    ]
-    return Memory, {
-        **_device_work(events, args, start, end),
+def _copies(events: list[DeviceEvent], _: Names) -> dict[str, Any]:
+    kinds = [copy_kind(event.name) or copy_kind(str(event.args.kind)) for event in events]
+    return {
+        **_device_work(events),
         "kind": np.array(kinds, np.int32),
-        "bytes": _ints([a.bytes for a in args], 0),
+        "bytes": _ints([event.args.bytes for event in events], 0),
     }
 
 
-def _memsets(_: Columns, events: list[Event], start: I64, end: I64) -> tuple[type, dict[str, Any]]:
-    args = _args(events)
-    return Memory, {
-        **_device_work(events, args, start, end),
+def _memsets(events: list[DeviceEvent], _: Names) -> dict[str, Any]:
+    return {
+        **_device_work(events),
         "kind": int(CopyKind.SET),
-        "bytes": _ints([a.bytes for a in args], 0),
+        "bytes": _ints([event.args.bytes for event in events], 0),
     }
 
 
-def _syncs(columns: Columns, events: list[Event], start: I64, end: I64) -> tuple[type, dict[str, Any]]:
-    args = _args(events)
-    names = columns.texts(events)
-    kinds = [SYNCS.get(a.sync_kind or name, SyncKind.UNKNOWN) for name, a in zip(names, args, strict=True)]
-    stream = _ints([a.stream for a in args])
-    return Syncs, {
-        "start": start,
-        "end": end,
-        "device": _ints([a.device for a in args]),
+def _syncs(events: list[DeviceEvent], _: Names) -> dict[str, Any]:
+    kinds = [SYNCS.get(event.args.sync_kind or event.name, SyncKind.UNKNOWN) for event in events]
+    stream = _ints([event.args.stream for event in events])
+    return {
+        "device": _ints([event.args.device for event in events]),
         "stream": np.where(stream == _NO_ID32, -1, stream),
         "thread": -1,
         "kind": np.array(kinds, np.int32),
-        "correlation": _correlations(args),
+        "correlation": _correlations(events),
     }
 
 
-def _calls(columns: Columns, events: list[Event], start: I64, end: I64) -> tuple[type, dict[str, Any]]:
-    names = columns.texts(events)
-    number = columns.numbers(names)
-    distinct, inverse = np.unique(number, return_inverse=True)
-    first = {int(n): name for n, name in zip(number.tolist(), names, strict=True)}
-    kinds = np.array([call_kind(first[n]) for n in distinct.tolist()], np.int32)
-    columns.pids.update(_ints(_decoded([event.pid for event in events], _ANYTHING, -1)).tolist())
-    return CallTable, {
-        "start": start,
-        "end": end,
-        "thread": _threads(events),
-        "name": number,
-        "kind": kinds[inverse.reshape(-1)] if len(number) else np.zeros(0, np.int32),
-        "correlation": _correlations(_args(events)),
+def _calls(events: list[HostEvent], names: Names) -> dict[str, Any]:
+    return {
+        "thread": _ints([event.tid for event in events]),
+        "name": _names(events, names),
+        "correlation": _correlations(events),
         "result": 0,
     }
 
 
-def _ranges(columns: Columns, events: list[Event], start: I64, end: I64) -> tuple[type, dict[str, Any]]:
-    columns.pids.update(_ints(_decoded([event.pid for event in events], _ANYTHING, -1)).tolist())
-    return Ranges, {
-        "start": start,
-        "end": end,
-        "thread": _threads(events),
-        "name": columns.numbers(columns.texts(events)),
-    }
+def _ranges(events: list[HostEvent], names: Names) -> dict[str, Any]:
+    return {"thread": _ints([event.tid for event in events]), "name": _names(events, names)}
 
 
-_ROWS: dict[Kind, Callable[[Columns, list[Event], I64, I64], tuple[type, dict[str, Any]]]] = {
-    Kind.KERNEL: _kernels,
-    Kind.MEMCPY: _copies,
-    Kind.MEMSET: _memsets,
-    Kind.SYNC: _syncs,
-    Kind.CALL: _calls,
-    Kind.RANGE: _ranges,
+_TABLES: dict[Kind, tuple[type, Callable[[list[Any], Names], dict[str, Any]]]] = {
+    Kind.KERNEL: (Kernels, _kernels),
+    Kind.MEMCPY: (Memory, _copies),
+    Kind.MEMSET: (Memory, _memsets),
+    Kind.SYNC: (Syncs, _syncs),
+    Kind.CALL: (Calls, _calls),
+    Kind.RANGE: (Ranges, _ranges),
 }
-_ARGS = msgspec.json.Decoder(list[Args])
-_STRINGS = msgspec.json.Decoder(list[str])
-_ANYTHING = msgspec.json.Decoder(list[Any])
 
 
-def _device_work(events: list[Event], args: list[Args], start: I64, end: I64) -> dict[str, Any]:
+def _device_work(events: list[DeviceEvent]) -> dict[str, Any]:
     """Kineto draws a device as a process and a stream as its thread, and repeats both in the args."""
+    args = [event.args for event in events]
     device = _ints([a.device for a in args])
     stream = _ints([a.stream for a in args])
     if (device < 0).any():
-        pid = _ints(_decoded([event.pid for event in events], _ANYTHING, -1))
-        device = np.where(device < 0, pid, device)
+        device = np.where(device < 0, _ints([event.pid for event in events]), device)
     if (stream < 0).any():
-        stream = np.where(stream < 0, _threads(events), stream)
+        stream = np.where(stream < 0, _ints([event.tid for event in events]), stream)
     return {
-        "start": start,
-        "end": end,
         "device": device,
         "context": _ints([a.context for a in args]),
         "stream": stream,
-        "correlation": _correlations(args),
+        "correlation": _correlations(events),
         "graph": _ints([a.graph for a in args], 0),
         "graph_node": _ints([a.graph_node for a in args], 0),
     }
 
 
-def _threads(events: list[Event]) -> I64:
-    return _ints(_decoded([event.tid for event in events], _ANYTHING, -1))
+def _names(events: Sequence[Event], names: Names) -> I32:
+    """The events' names as positions in the trace's names."""
+    texts = [event.name for event in events]
+    return np.fromiter(map(names.__getitem__, texts), np.int32, len(texts))
 
 
-def _correlations(args: list[Args]) -> I64:
-    values = _ints([a.correlation for a in args], 0)
+def _correlations(events: Sequence[HostEvent | DeviceEvent]) -> I64:
+    values = _ints([event.args.correlation for event in events], 0)
     return np.where((values > 0) & (values < _NO_ID32), values, 0)
-
-
-def _args(events: list[Event]) -> list[Args]:
-    return _decoded([event.args for event in events], _ARGS, Args())
-
-
-def _decoded(raws: Sequence[msgspec.Raw], decoder: msgspec.json.Decoder[list[T]], default: T) -> list[T]:
-    """Values decoded together; where one can't be, each on its own, with `default` for it."""
-    try:
-        return decoder.decode(b"[" + b",".join(raws) + b"]")
-    except UNREADABLE:
-        return [_decoded_alone(raw, decoder, default) for raw in raws]
-
-
-def _decoded_alone(raw: msgspec.Raw, decoder: msgspec.json.Decoder[list[T]], default: T) -> T:
-    try:
-        return decoder.decode(b"[" + bytes(raw) + b"]")[0]
-    except UNREADABLE:
-        return default
-
-
-def _text(raw: bytes) -> str:
-    """A name that is not UTF-8, or no string at all."""
-    try:
-        return str(msgspec.json.decode(raw.decode("utf-8", "replace")))
-    except UNREADABLE:
-        return "�"
 
 
 def _ints(values: Sequence[Any], default: int = -1) -> I64:
@@ -337,19 +196,22 @@ def _int(value: Any, default: int) -> int:
     return number if abs(number) <= -(INVALID + 1) else default
 
 
-def _triples(values: Sequence[Any]) -> I64:
+def _triples(raws: Sequence[msgspec.Raw]) -> I64:
     """Grids and blocks; (n, 3), zeros for what is none."""
+    texts = [bytes(raw) for raw in raws]
+    number = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+    distinct = np.array([_triple(text) for text in number], np.int64)
+    found: I64 = distinct[np.fromiter(map(number.__getitem__, texts), np.int64, len(texts))]
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _triple(text: bytes) -> tuple[int, int, int]:
     try:
-        found = np.array(values, np.int64)
-    except (TypeError, ValueError, OverflowError):
-        found = np.zeros((0,), np.int64)
-    if found.shape == (len(values), 3):
-        return found
-    return np.array([_triple(value) for value in values], np.int64).reshape(-1, 3)
-
-
-def _triple(value: Any) -> tuple[int, int, int]:
-    if not isinstance(value, (list, tuple)) or len(value) != 3:
+        value = msgspec.json.decode(text)
+    except UNREADABLE:
+        return _NO_GRID
+    if not isinstance(value, list) or len(value) != 3:
         return _NO_GRID
     x, y, z = (_int(number, 0) for number in value)
     return x, y, z

@@ -6,21 +6,27 @@ piece are decoded one by one, and what is no JSON is skipped and counted.
 
 from __future__ import annotations
 
+import itertools
 import re
 import zlib
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ai_prof.errors import TraceError
+from ai_prof.trace.readers.kineto_events import UNREADABLE, Oddities, decode_array, decode_event
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from ai_prof.trace.readers.kineto_events import Event
+
 GZIP_MAGIC = b"\x1f\x8b"
 _CHUNK = 4 << 20
+_AHEAD = 2  # chunks; with one alone, the thread that makes it waits for the GIL too often
 _LIMIT = 16 << 20  # of one event, and of all that stands beside the events
 _WINDOW = 1 << 16  # where the end of a piece is looked for first
 _OVERLAP = 1 << 10  # more than stands between two events
@@ -32,32 +38,10 @@ _JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:[{\[]|\Z)")
 # Between two events: this text can't stand within a string, where its quotes would be escaped.
 _BETWEEN = re.compile(rb'\}\s*,(?=\s*\{\s*"(?:ph|cat|name|ts|pid|tid|dur|args|bp|s)"\s*:)')
 _NOT_FINITE = re.compile(rb":\s*[-+]?(?:inf|nan|Infinity|NaN)(?=\s*[,}])")
-_TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
-_AFTER_ARRAY = re.compile(rb'\s*(?:,\s*"|\}\s*\Z|\Z)')
-
-
-# Values nested beyond Python's own limit are damaged too, and an older msgspec leaves bad UTF-8 to the codec.
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-
-
-class Event(msgspec.Struct, gc=False):
-    """What is used of one event; everything but its category is decoded only for events that count."""
-
-    cat: str = ""
-    name: msgspec.Raw = msgspec.Raw(b'""')
-    ts: msgspec.Raw = msgspec.Raw(b"-1")
-    dur: msgspec.Raw = msgspec.Raw(b"-1")
-    pid: msgspec.Raw = msgspec.Raw(b"-1")
-    tid: msgspec.Raw = msgspec.Raw(b"-1")
-    args: msgspec.Raw = msgspec.Raw(b"{}")
-
-
-_EVENTS = msgspec.json.Decoder(list[Event])
-_EVENT = msgspec.json.Decoder(Event)
 
 
 class EventStream:
-    """Iterate once over the batches of events; then `metadata` and `warnings` are complete.
+    """Iterate once over the batches of events; then `metadata`, `oddities` and `warnings` are complete.
 
     Raises:
         TraceError: while iterating, if the file is no Chrome trace.
@@ -69,11 +53,12 @@ class EventStream:
         self.metadata: dict[str, Any] = {}
         self.warnings: list[str] = []
         self.complete = True
+        self.oddities = Oddities()
         self._damaged = 0
         self._tail: bytes | None = None  # what follows the array, once its end was seen
 
     def __iter__(self) -> Iterator[list[Event]]:
-        """Batches of events in the file's order."""
+        """Batches of the events of use, in the file's order."""
         chunks = _ahead(_chunks(self))
         head, rest = self._find_array(chunks)
         yield from self._events(rest, chunks)
@@ -103,24 +88,29 @@ class EventStream:
         raise TraceError(f"{self.path} is no trace: it holds no JSON with traceEvents")
 
     def _events(self, text: bytes, chunks: Iterator[bytes]) -> Iterator[list[Event]]:
-        pending, seen = text, 0
-        for chunk in chunks:
+        pending = b""  # begins with an event and has no boundary in it
+        for chunk in itertools.chain((text,), chunks):
             if self._tail is not None:
                 self._tail = (self._tail + chunk)[:_LIMIT]
                 continue
-            pending += chunk
-            cut = _last_between(pending, seen)
+            piece, cut = chunk, _last_between(chunk, 0)
+            if not cut:
+                piece, pending, seen = pending + chunk, b"", max(len(pending) - _OVERLAP, 0)
+                cut = _last_between(piece, seen)
             if cut:
-                events, rest, tail = self._decode(pending, cut - 1)
+                events, rest, tail = self._decode(
+                    b"".join((b"[", pending, memoryview(piece)[: cut - 1], b"]"))
+                )
                 yield events
                 if tail is not None:
-                    self._tail = tail + pending[cut - 1 :]
+                    self._tail = tail + piece[cut - 1 :]
                     continue
-                pending = rest + pending[cut:]
-            elif len(pending) > _LIMIT:
+                pending = rest + piece[cut:]
+            elif len(piece) > _LIMIT:
                 self.lost(f"{_LIMIT >> 20} MiB of it hold no event: what follows is lost")
                 return
-            seen = max(len(pending) - _OVERLAP, 0)
+            else:
+                pending = piece
         if self._tail is None:
             yield self._last(pending)
 
@@ -129,31 +119,30 @@ class EventStream:
         cut = _last_between(text, 0)
         events: list[Event] = []
         if cut:
-            events, rest, tail = self._decode(text, cut - 1)
+            events, rest, tail = self._decode(b"[" + text[: cut - 1] + b"]")
             if tail is not None:
                 self._tail = tail + text[cut - 1 :]
                 return events
             text = rest + text[cut:]
         for candidate in (b"[" + text, _repaired(b"[" + text)):
-            found = _decode_array(candidate)
+            found = decode_array(candidate, self.oddities)
             if found is not None:
                 more, self._tail = found
                 return events + more
         self.lost("it was cut, or is damaged, before its end: what follows the last whole event is lost")
-        found = _decode_array(_repaired(b"[" + text.rstrip(b", \t\r\n") + b"]"))
+        found = decode_array(_repaired(b"[" + text.rstrip(b", \t\r\n") + b"]"), self.oddities)
         return events + (found[0] if found else [])
 
-    def _decode(self, text: bytes, end: int) -> tuple[list[Event], bytes, bytes | None]:
-        """Text that begins with an event and ends with one at `end`.
+    def _decode(self, array: bytes) -> tuple[list[Event], bytes, bytes | None]:
+        """An array of whole events, as far as their boundaries can be told without decoding.
 
-        Gives its events, what may be the begin of another, and the tail: None unless the array ends there.
+        Gives the events, what may be the begin of another, and the tail: None unless the array ends there.
         """
-        array = b"".join((b"[", memoryview(text)[:end], b"]"))
-        found = _decode_array(array) or _decode_array(_repaired(array))
+        found = decode_array(array, self.oddities) or decode_array(_repaired(array), self.oddities)
         if found is not None:
             events, tail = found
             return events, b"", tail[:-1] if tail else None
-        return *self._salvage(_repaired(text[:end])), None
+        return *self._salvage(_repaired(array[1:-1])), None
 
     def _salvage(self, text: bytes) -> tuple[list[Event], bytes]:
         """Event by event; a false boundary within one is mended by decoding it with what follows."""
@@ -163,7 +152,7 @@ class EventStream:
         while at < len(cuts) - 1:
             for until in range(at + 1, min(at + 1 + _MERGE, len(cuts))):
                 try:
-                    events.append(_EVENT.decode(text[cuts[at] : cuts[until] - 1]))
+                    events += decode_event(text[cuts[at] : cuts[until] - 1], self.oddities)
                 except UNREADABLE:
                     continue
                 at = until
@@ -187,20 +176,6 @@ class EventStream:
                 self.metadata = found
                 return
         self.lost("what it says of devices and rank is damaged and was not read")
-
-
-def _decode_array(text: bytes) -> tuple[list[Event], bytes] | None:
-    """The events of an array and what follows it; None where it is no JSON."""
-    try:
-        return _EVENTS.decode(text), b""
-    except UNREADABLE as error:
-        trailing = _TRAILING.search(str(error))
-    if not trailing:
-        return None
-    end = int(trailing[1]) - 1
-    if not _AFTER_ARRAY.match(text, end):
-        return None  # a stray bracket
-    return _EVENTS.decode(text[:end]), text[end:]
 
 
 def _decode_object(text: bytes) -> dict[str, Any] | None:
@@ -227,11 +202,11 @@ def _last_between(text: bytes, low: int) -> int:
 
 
 def _ahead(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The same chunks, each made while the one before it is in use: unpacking needs no GIL."""
+    """The same chunks, made while those before them are in use: unpacking needs no GIL."""
     with ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(next, chunks, b"")
-        while chunk := coming.result():
-            coming = thread.submit(next, chunks, b"")
+        coming = deque(thread.submit(next, chunks, b"") for _ in range(_AHEAD))
+        while chunk := coming.popleft().result():
+            coming.append(thread.submit(next, chunks, b""))
             yield chunk
 
 

@@ -26,7 +26,7 @@ from ai_prof.trace.model import (
 from ai_prof.trace.readers.clocks import clock_map, device_clock_map, realtime_offset
 from ai_prof.trace.readers.native_file import NativeFile, Records, read_file, read_header
 from ai_prof.trace.readers.native_format import HOST_CLOCK, NONE32, NONE64, RECORDS, BlockType, DeviceKind
-from ai_prof.trace.tables import make_table
+from ai_prof.trace.tables import Names, make_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +84,7 @@ class _Merge:
 
     def __init__(self) -> None:
         self.files: list[str] = []
-        self.names: dict[str, int] = {}
+        self.names = Names()
         self.devices: dict[tuple[Any, ...], tuple[int, Device]] = {}
         self.processes: dict[tuple[Any, ...], tuple[int, Process]] = {}
         self.losses: dict[str, Loss] = {}
@@ -322,10 +322,7 @@ class _FileRows:
         """A file's string ids as positions in the trace's names."""
         unique, inverse = np.unique(ids, return_inverse=True)
         names = self.merge.names
-        found = [
-            names.setdefault(self.file.strings[key], len(names)) if key in self.file.strings else -1
-            for key in unique.tolist()
-        ]
+        found = [names[self.file.strings[key]] if key in self.file.strings else -1 for key in unique.tolist()]
         return np.asarray(found, np.int32)[inverse]
 
     def _devices(self, ids: Records) -> I32:

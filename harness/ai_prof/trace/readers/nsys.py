@@ -38,7 +38,7 @@ from ai_prof.trace.readers.nsys_tables import (
     range_rows,
     sync_rows,
 )
-from ai_prof.trace.tables import make_table
+from ai_prof.trace.tables import Names, make_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -88,7 +88,7 @@ class _Merge:
 
     def __init__(self) -> None:
         self.files: list[str] = []
-        self.names: dict[str, int] = {}
+        self.names = Names()
         self.devices: list[Device] = []
         self.processes: list[Process] = []
         self.losses: dict[str, Loss] = {}
@@ -178,7 +178,7 @@ class _Export:
         """The valid rows of one table."""
         names = self.merge.names
         part: Rows = {
-            key: np.array([names.setdefault(text, len(names)) for text in column], np.int64)[valid]
+            key: np.array([names[text] for text in column], np.int64)[valid]
             if key == "name"
             else column[valid]
             for key, column in rows.items()

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ai_prof.trace.model import Trace
 
 CLOCK_SHIFT = 0.05
+# Command lines' first words: while one of these measures, it takes time and may hold CUPTI.
+PROFILERS = frozenset({"nsys", "ncu", "nv-nsight-cu-cli", "nvprof", "rocprof", "rocprofv3"})
 POCL = "Portable Computing Language"
 
 
@@ -39,6 +41,8 @@ class Moment(msgspec.Struct, frozen=True):
     cpu_children_s: float
     load: float
     gpus: list[nvml.Gpu]
+    cpu_mhz: float | None = None
+    profilers: list[str] = []
 
 
 def machine_facts(device: Backend, python: str) -> MachineFacts:
@@ -84,7 +88,24 @@ def observe(device: Backend) -> Moment:
         cpu_children_s=children.ru_utime + children.ru_stime,
         load=os.getloadavg()[0],
         gpus=nvml.gpus() if device == "cuda" else [],
+        cpu_mhz=_cpu_mhz(),
+        profilers=_profilers() if device == "cuda" else [],
     )
+
+
+def _cpu_mhz() -> float | None:
+    """The mean clock of the cores; None where the kernel gives none."""
+    try:
+        clock = psutil.cpu_freq()
+    except (OSError, NotImplementedError):
+        return None
+    return round(clock.current) if clock is not None and clock.current else None
+
+
+def _profilers() -> list[str]:
+    """The names of profilers of GPUs that run here."""
+    names = {process.info["name"] for process in psutil.process_iter(["name"])}
+    return sorted(PROFILERS & names)
 
 
 def describe(before: Moment, after: Moment, trace: Trace | None) -> dict[str, Any]:
@@ -96,6 +117,10 @@ def describe(before: Moment, after: Moment, trace: Trace | None) -> dict[str, An
     wall = max(after.wall_s - before.wall_s, 1e-9)
     foreign = (after.cpu_busy_s - before.cpu_busy_s) - (after.cpu_children_s - before.cpu_children_s)
     seen: dict[str, Any] = {"load": before.load, "foreign_cores": round(max(0.0, foreign / wall), 3)}
+    if after.cpu_mhz is not None:
+        seen["cpu_mhz"] = after.cpu_mhz
+    if profilers := sorted({*before.profilers, *after.profilers}):
+        seen["profilers"] = profilers
     if after.gpus:
         reasons = [gpu.throttle_reasons for gpu in (*before.gpus, *after.gpus)]
         clocks: list[int] = []
@@ -114,7 +139,28 @@ def describe(before: Moment, after: Moment, trace: Trace | None) -> dict[str, An
         }
         if clocks:
             seen["sm_clock_mhz"] = statistics.median(clocks)
+        if errors := _ecc_errors(before, after):
+            seen["ecc_errors"] = errors
+        if trace is not None and (others := _others_during(trace)):
+            seen["foreign_gpu_processes_during"] = others
     return seen
+
+
+def _ecc_errors(before: Moment, after: Moment) -> int:
+    """Memory errors of the run that could not be corrected."""
+    was = {gpu.uuid: gpu.ecc_errors for gpu in before.gpus}
+    return sum((gpu.ecc_errors or 0) - (was.get(gpu.uuid) or 0) for gpu in after.gpus if gpu.ecc_errors)
+
+
+def _others_during(trace: Trace) -> int:
+    """The most compute processes on a device at once that are not of this capture."""
+    samples, most = trace.samples, 0
+    for device in range(len(trace.devices)):
+        mine = samples.device == device
+        if mine.any():
+            own = len(set(samples.process[mine].tolist()))  # each sees the others of the capture, too
+            most = max(most, int(samples.other_processes[mine].max()) - (own - 1))
+    return most
 
 
 def _clocks_at_work(trace: Trace) -> list[int]:
@@ -129,12 +175,19 @@ def _clocks_at_work(trace: Trace) -> list[int]:
 def disturbances(environment: dict[str, Any], earlier: Sequence[Run] = ()) -> list[str]:
     """Why a run is no measurement; empty where it is one. `earlier`: good runs of the same side.
 
-    Other compute processes on the GPU, slowdowns of the hardware, and a clock that has shifted since.
+    Other compute processes and profilers on the GPU, slowdowns of the hardware, memory errors, and a clock
+    that has shifted since. A busy host is only shown: fresh interleaved runs stand it, and few are idle.
     """
     found = list(environment.get("slowdowns", []))
     if environment.get("foreign_gpu_processes"):
         ids = ", ".join(str(pid) for pid in environment["foreign_gpu_processes"])
         found.append(f"other compute processes on the GPU: {ids}")
+    elif environment.get("foreign_gpu_processes_during"):
+        found.append(f"{environment['foreign_gpu_processes_during']} other compute processes came to the GPU")
+    if environment.get("profilers"):
+        found.append(f"a profiler is at work: {', '.join(environment['profilers'])}")
+    if environment.get("ecc_errors"):
+        found.append(f"{environment['ecc_errors']} memory errors that could not be corrected")
     clock = environment.get("sm_clock_mhz")
     clocks = [run.environment["sm_clock_mhz"] for run in earlier if "sm_clock_mhz" in run.environment]
     if clock and clocks:

@@ -25,6 +25,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One GPU at one moment. Clocks in MHz, temperature in degrees Celsius, power in mW, memory in bytes.
 
     `compute_processes` lists the ids of processes with a compute context, as the driver numbers them.
+    `ecc_errors` counts memory errors since the driver was loaded that could not be corrected.
     """
 
     uuid: str
@@ -39,6 +40,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     throttle_reasons: int | None = None
     compute_processes: list[int] | None = None
     display_active: bool | None = None
+    ecc: bool | None = None
+    ecc_errors: int | None = None
 
 
 class Driver(msgspec.Struct, frozen=True):
@@ -105,6 +108,7 @@ def _read(handle: Any) -> Gpu:
     memory = _ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
     processes = _ask(pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
     display = _ask(pynvml.nvmlDeviceGetDisplayActive, handle)
+    ecc = _ask(pynvml.nvmlDeviceGetEccMode, handle)
     return Gpu(
         uuid=_ask(pynvml.nvmlDeviceGetUUID, handle) or "",
         name=_ask(pynvml.nvmlDeviceGetName, handle) or "NVIDIA GPU",
@@ -118,6 +122,13 @@ def _read(handle: Any) -> Gpu:
         throttle_reasons=_ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle),
         compute_processes=None if processes is None else sorted(int(each.pid) for each in processes),
         display_active=None if display is None else bool(display),
+        ecc=bool(ecc[0]) if ecc else None,
+        ecc_errors=_ask(
+            pynvml.nvmlDeviceGetTotalEccErrors,
+            handle,
+            pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+            pynvml.NVML_VOLATILE_ECC,
+        ),
     )
 
 

@@ -217,3 +217,50 @@ def test_a_drift_is_said_and_a_mere_difference_is_not():
     assert confirm.trend(runs[::2], runs[1::2], Rules()) is None
     assert confirm.trend(shifted[::2], shifted[1::2], Rules()) is None
     assert "drifted by +1" in confirm.trend(drifting[::2], drifting[1::2], Rules())
+
+
+def drifting_pairs(k: int, seed: int, *, slower: float = 1.0, drift: float = 0.01):
+    """k launches a side in the schedule's order, each `drift` slower than the one before it."""
+    machine = Machine(seed, run_sd=0.001)
+    sides = {"base": [], "head": []}
+    for i, side in enumerate(confirm.schedule(k)):
+        own = slower if side == "head" else 1.0
+        sides[side].append(machine.launch(own * (1 + drift) ** i, session="now", order=i))
+    return sides["base"], sides["head"]
+
+
+def test_pairs_equal_their_definition():
+    rng = np.random.default_rng(5)
+    values = rng.normal(size=(3, 10)) + np.tile(rng.normal(0, 5, 5), 2)
+    values[0, 5:] += 1.0
+    directions = np.array([1, -1, 0])
+    own, joint = confirm.max_t(values, 5, directions, paired=True)
+    difference = values[:, 5:] - values[:, :5]
+    table = []
+    for signs in itertools.product((1, -1), repeat=5):
+        t = stats.ttest_1samp(difference * np.array(signs), 0, axis=1).statistic
+        table.append(np.where(directions == 0, np.abs(t), directions * t))
+    table = np.array(table)
+    observed = table[0] - 1e-9
+    np.testing.assert_allclose(own, (table >= observed).mean(axis=0))
+    np.testing.assert_allclose(joint, (table.max(axis=1)[:, None] >= observed).mean(axis=0))
+
+
+def test_pairs_find_what_a_drift_hides_and_a_drift_alone_is_no_regression():
+    base, head = drifting_pairs(10, 1, slower=1.02)
+    plan = confirm.widened(confirm.plan(1))
+    assert (plan.launches, plan.p_min, plan.reachable) == (10, 1 / 1024, True)
+    latency = {c.metric.key: c for c in confirm.compare(base, head, Rules(), plan)}["iteration_ms"]
+    assert latency.p_joint <= 0.01
+    assert latency.effect == pytest.approx(0.02, abs=0.005)
+    assert latency.interval[0] < 0.02 < latency.interval[1]
+    unpaired = confirm.planned(1, 0.01, (10, 10))
+    blind = {c.metric.key: c for c in confirm.compare(base, head, Rules(), unpaired)}["iteration_ms"]
+    assert blind.p_joint > 0.05
+    same = confirm.compare(*drifting_pairs(10, 2), Rules(), plan)
+    assert min(c.p_joint for c in same) > 0.01
+
+
+def test_pairs_settle_only_as_many_as_they_can():
+    assert confirm.widened(confirm.plan(10)).reachable
+    assert not confirm.widened(confirm.plan(11)).reachable

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ai_prof.baselines import profiles as codec
+from ai_prof.baselines.files import write_file
 from ai_prof.errors import BaselineError, NothingToCompareError
 from ai_prof.gate.metrics import Backend
 from ai_prof.gate.model import Run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from ai_prof.timeline.profile import Profile
 
@@ -170,8 +168,8 @@ def save(root: Path, baseline: Baseline, profiles: Mapping[str, Profile] = NO_PR
     data = _packed([profiles[digest] for digest in named if digest in profiles])
     sha256 = hashlib.sha256(data).hexdigest() if data else None
     if sha256 is not None:
-        _write(profiles_path(path, sha256), data)
-    _write(path, encode(msgspec.structs.replace(baseline, profiles=sha256)))
+        write_file(profiles_path(path, sha256), data)
+    write_file(path, encode(msgspec.structs.replace(baseline, profiles=sha256)))
     kept = profiles_path(path, sha256) if sha256 else None
     for old in path.parent.glob(f"{path.stem}.????????.profile.npz"):
         if old != kept:
@@ -186,24 +184,3 @@ def _packed(profiles: list[Profile]) -> bytes:
         profiles = profiles[len(profiles) // 4 + 1 :]
         data = codec.encode(profiles) if profiles else b""
     return data
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a file at once, or not at all."""
-    temporary: str | None = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
-            os.fchmod(file.fileno(), 0o644)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)  # noqa: PTH105 - the one call whose atomicity is the point
-    except OSError as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                Path(temporary).unlink()
-        raise BaselineError(
-            f"{path}: cannot be written ({error.strerror}): check the folder's permissions and free space"
-        ) from error

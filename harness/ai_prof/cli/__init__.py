@@ -29,6 +29,7 @@ VERBS = {
     "export": "write a capture as a timeline file",
     "doctor": "say whether a capture can work here, and what to do where it cannot",
     "gate": "run workloads under capture and compare them with their baselines",
+    "accept": "let a change that the last gate reported be the new level until the next refresh",
     "baseline": "refresh or show stored baselines",
     "report": "merge what the shards of a build measured into one verdict",
 }

@@ -97,7 +97,11 @@ def _summary(workloads: Sequence[WorkloadVerdict], code: int) -> str:
     total = f"{len(compared)} workload{'' if len(compared) == 1 else 's'}"
     if code == EXIT_PASS:
         improved = sum(verdict.reason is Reason.IMPROVED for verdict in compared)
-        return f"{total} compared, nothing got slower" + (f", {improved} improved" if improved else "")
+        accepted = sum(verdict.reason is Reason.ACCEPTED for verdict in compared)
+        slower = (
+            f"nothing got slower but what was accepted in {accepted}" if accepted else "nothing got slower"
+        )
+        return f"{total} compared, {slower}" + (f", {improved} improved" if improved else "")
     hit = sorted((verdict for verdict in compared if CODES[verdict.reason] == code), key=_gravity)
     return f"{len(hit)} of {total} {_HEADLINE[code]}: " + "; ".join(map(_named, hit))
 

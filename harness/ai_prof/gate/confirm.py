@@ -34,12 +34,16 @@ MAX_LAUNCHES = 10  # C(20, 10) = 184,756 relabellings are still enumerated in we
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """`launches` a side settle `flagged` workloads at `alpha`; `p_min` is the smallest p they reach."""
+    """`launches` a side settle `flagged` workloads at `alpha`; `p_min` is the smallest p they reach.
+
+    `paired`: the i-th launch of base and the i-th of head, neighbours in the schedule, are one pair.
+    """
 
     flagged: int
     alpha: float
     launches: int
     p_min: float
+    paired: bool = False
 
     @property
     def reachable(self) -> bool:
@@ -67,10 +71,19 @@ def plan(flagged: int, alpha: float = 0.01) -> Plan:
     )
 
 
-def planned(flagged: int, alpha: float, launches: tuple[int, int]) -> Plan:
+def planned(flagged: int, alpha: float, launches: tuple[int, int], *, paired: bool = False) -> Plan:
     """The plan that launches already made amount to, `launches` of base and of head."""
-    p_min = 1 / math.comb(sum(launches), launches[1])
-    return Plan(flagged=flagged, alpha=alpha, launches=launches[1], p_min=p_min)
+    ways = 2 ** launches[1] if paired else math.comb(sum(launches), launches[1])
+    return Plan(flagged=flagged, alpha=alpha, launches=launches[1], p_min=1 / ways, paired=paired)
+
+
+def widened(plan: Plan) -> Plan:
+    """The plan where launches drift with their order: the most launches, compared pair by pair.
+
+    A drift makes launches of one session differ whatever their label. Within an adjacent pair it hardly does,
+    so only the labels within pairs are exchanged, 2^k ways instead of C(2k, k).
+    """
+    return planned(plan.flagged, plan.alpha, (MAX_LAUNCHES, MAX_LAUNCHES), paired=True)
 
 
 def schedule(launches: int) -> list[Side]:
@@ -111,19 +124,20 @@ def compare(
     values = np.array([np.concatenate((pair.baseline, pair.candidate)) for pair in pairs])
     directions = np.array([pair.metric.direction for pair in pairs])
     alone = np.array([pair.metric.alone for pair in pairs])
-    worse, _ = max_t(values, len(base), directions)
-    better, _ = max_t(values, len(base), -directions)
+    worse, _ = max_t(values, len(base), directions, paired=plan.paired)
+    better, _ = max_t(values, len(base), -directions, paired=plan.paired)
     joint = worse.copy()
     if alone.any():
-        joint[alone] = max_t(values[alone], len(base), directions[alone])[1]
+        joint[alone] = max_t(values[alone], len(base), directions[alone], paired=plan.paired)[1]
     level = plan.alpha / plan.flagged / max(1, int(alone.sum()))
     compared = [
-        _shift(pair, (float(p), float(q)), level) for pair, p, q in zip(pairs, worse, better, strict=True)
+        _shift(pair, (float(p), float(q)), level, paired=plan.paired)
+        for pair, p, q in zip(pairs, worse, better, strict=True)
     ]
     return with_joint(compared, [float(p) for p in joint])
 
 
-def max_t(values: F64, base: int, directions: I64) -> tuple[F64, F64]:
+def max_t(values: F64, base: int, directions: I64, *, paired: bool = False) -> tuple[F64, F64]:
     """Exact permutation p-values of a shift in each metric, alone and jointly (Westfall and Young 1993).
 
     `values` has shape (metrics, launches), the first `base` columns are base's. `directions` (+1, -1, or 0
@@ -133,14 +147,20 @@ def max_t(values: F64, base: int, directions: I64) -> tuple[F64, F64]:
     The studentised difference of means is a rising function of the correlation between value and label,
     the same one for each metric, so the correlation stands in for it: it stays finite where a side does
     not vary at all. A metric that never varies has correlation 0 in every labelling, hence p = 1.
+
+    With `paired`, column i of base and column i of head are one pair: what a pair has in common is taken out,
+    and labels are exchanged within pairs alone.
     """
     launches = values.shape[1]
     centred = values - values.mean(axis=1, keepdims=True)
+    if paired:
+        half = (values[:, base:] - values[:, :base]) / 2
+        centred = np.concatenate((-half, half), axis=1)
     norm = np.sqrt((centred**2).sum(axis=1, keepdims=True))
     # Below this the spread is rounding of equal numbers.
     flat = norm <= 1e-12 * np.maximum(1.0, np.abs(values).max(axis=1, keepdims=True))
     unit = np.where(flat, 0.0, centred / np.where(flat, 1.0, norm))
-    correlation = unit @ _labels(launches, base)
+    correlation = unit @ (_swaps(base) if paired else _labels(launches, base))
     signed = np.where(directions[:, None] == 0, np.abs(correlation), directions[:, None] * correlation)
     observed = signed[:, :1] - 1e-9  # ties count as reached, rounding or not
     own = (signed >= observed).mean(axis=1)
@@ -163,12 +183,26 @@ def _labels(launches: int, base: int) -> F64:
     return np.ascontiguousarray(labels.T)
 
 
-def _shift(pair: Pair, p: tuple[float, float], level: float) -> Comparison:
+@lru_cache(maxsize=2)
+def _swaps(pairs: int) -> F64:
+    """Every way to exchange the labels within pairs, shape (2 pairs, 2^pairs), columns of length 1.
+
+    Column 0 exchanges none: the first `pairs` are base, the others head.
+    """
+    signs = 1.0 - 2.0 * ((np.arange(2**pairs)[None, :] >> np.arange(pairs)[:, None]) & 1)
+    return np.concatenate((-signs, signs)) / math.sqrt(2 * pairs)
+
+
+def _shift(pair: Pair, p: tuple[float, float], level: float, *, paired: bool) -> Comparison:
     """The difference of means with its t interval, and what such a t test at `level` would have found."""
     base, head = pair.baseline, pair.candidate
-    df = len(base) + len(head) - 2
-    pooled = (((base - base.mean()) ** 2).sum() + ((head - head.mean()) ** 2).sum()) / df
-    error = math.sqrt(float(pooled) * (1 / len(base) + 1 / len(head)))
+    if paired:
+        df = len(base) - 1
+        error = float((head - base).std(ddof=1)) / math.sqrt(len(base))
+    else:
+        df = len(base) + len(head) - 2
+        pooled = (((base - base.mean()) ** 2).sum() + ((head - head.mean()) ** 2).sum()) / df
+        error = math.sqrt(float(pooled) * (1 / len(base) + 1 / len(head)))
     tail = level if pair.metric.direction else level / 2
     result = comparison(
         pair,

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ai_prof.gate import confirm, judge, notes, profile_cells, repeated, screen, structure
+from ai_prof.gate import acceptance, confirm, judge, notes, profile_cells, repeated, screen, structure
 from ai_prof.gate.comparison import Comparison, holm
 from ai_prof.gate.conclude import FAIL_ON, build
 from ai_prof.gate.metrics import METRICS, TOTALS, Rules
-from ai_prof.gate.model import Cell, Evidence, Reason, Run, WorkloadVerdict
+from ai_prof.gate.model import Acceptance, Cell, Evidence, Reason, Run, WorkloadVerdict
 from ai_prof.gate.values import run_values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ai_prof.gate.screen import Prior
     from ai_prof.timeline.profile import Profile
 
-__all__ = ["ALPHA", "FAIL_ON", "Fresh", "build", "by_strength", "screen_workload", "settle"]
+__all__ = ["ALPHA", "FAIL_ON", "Fresh", "build", "by_strength", "screen_workload", "settle", "unscreened"]
 
 ALPHA = 0.01
 NO_PROFILES: Mapping[str, Profile] = {}
@@ -31,11 +31,13 @@ class Fresh(msgspec.Struct, frozen=True, kw_only=True):
 
     `base` and `head`: k each by `confirm.schedule`; `order` counts through both.
     With no `base` (it can't be run again) `head` holds as many fresh runs of the candidate as the screen
-    had.
+    had, and `no_base` says why. `paired`: the launches drifted, so more were made, to compare pair by pair.
     """
 
     base: list[Run] = []
     head: list[Run] = []
+    paired: bool = False
+    no_base: str = ""
 
 
 class _Settled(msgspec.Struct, frozen=True):
@@ -60,10 +62,12 @@ def screen_workload(  # noqa: PLR0913 - all that a comparison rests on
     rules: Rules,
     priors: Mapping[str, Prior],
     profiles: Mapping[str, Profile] = NO_PROFILES,
+    accepted: Sequence[Acceptance] = (),
 ) -> WorkloadVerdict:
     """Compare a candidate's runs with a stored baseline's; flag what fresh runs must settle.
 
-    `priors` are `screen.shared_priors` of all the workloads' baselines, `profiles` the runs' by digest.
+    `priors` are `screen.shared_priors` of all the workloads' baselines, `profiles` the runs' by digest,
+    `accepted` the changes that a person accepted since the baseline was stored.
     """
     sound = [run for run in baseline if run.problem is None]
     verdict = WorkloadVerdict(
@@ -71,17 +75,21 @@ def screen_workload(  # noqa: PLR0913 - all that a comparison rests on
         reason=Reason.PASS,
         baseline_runs=list(baseline),
         candidate_runs=list(candidate),
+        accepted=list(accepted),
         provisional=len({run.session for run in sound}) < 2,
     )
     if (unfit := _unfit(verdict, sound, candidate)) is not None:
         return unfit
-    items = screen.screen(sound, candidate, rules, priors)
-    found, totals = _read(sound, candidate, items, rules)
+    found, totals = _read(
+        sound, candidate, lambda base: screen.screen(base, candidate, rules, priors), rules, accepted
+    )
+    items = list(totals.items.values())
     p = {item.metric.key: item.p_joint for item in items}
     made = judge.cells(
         totals, p, alpha=screen.ALPHA, evidence=Evidence.SCREEN, provisional=verdict.provisional
     )
     seen = profile_cells.examine(sound, candidate, profiles, rules, provisional=verdict.provisional)
+    seen = acceptance.leave_out_places(seen, accepted, rules)
     made += seen.cells
     verdict.cells = _in_order(made + _missing(sound, candidate, totals))
     verdict.structure = found.changes
@@ -99,6 +107,11 @@ def screen_workload(  # noqa: PLR0913 - all that a comparison rests on
         for change in found.worse:
             change.reason = Reason.INCONCLUSIVE
     return _conclude(verdict, compared=found.compared + len(items))
+
+
+def unscreened(workload: str, why: str) -> WorkloadVerdict:
+    """The verdict of a workload without a stored baseline, which fresh runs of base and head settle."""
+    return WorkloadVerdict(workload=workload, reason=Reason.INCONCLUSIVE, why=why, flagged=True)
 
 
 def settle(  # noqa: PLR0913 - all that a comparison rests on
@@ -121,7 +134,8 @@ def settle(  # noqa: PLR0913 - all that a comparison rests on
     for verdict in flagged:
         name = verdict.workload
         runs = fresh.get(name, Fresh())
-        plan = confirm.planned(len(flagged), alpha, (len(runs.base), len(runs.head)))
+        launches = len(runs.base), len(runs.head)
+        plan = confirm.planned(len(flagged), alpha, launches, paired=runs.paired)
         disturbed = _disturbed(verdict, (*runs.base, *runs.head))
         if disturbed is not None:
             unsettled[name] = disturbed
@@ -179,17 +193,26 @@ def _disturbed(verdict: WorkloadVerdict, runs: Sequence[Run]) -> WorkloadVerdict
 
 
 def _read(
-    baseline: Sequence[Run], candidate: Sequence[Run], items: Sequence[Comparison], rules: Rules
+    baseline: Sequence[Run],
+    candidate: Sequence[Run],
+    compare: Callable[[Sequence[Run]], list[Comparison]],
+    rules: Rules,
+    accepted: Sequence[Acceptance],
 ) -> tuple[structure.Structure, judge.Totals]:
-    """Read structure and totals together: each may excuse or carry the other."""
-    totals = judge.Totals({item.metric.key: item for item in items}, rules)
+    """Read structure and totals together: each may excuse or carry the other.
+
+    `compare` compares a baseline's runs with the candidate's, metric by metric.
+    """
+    items = compare(acceptance.moved(baseline, accepted, rules) if accepted else baseline)
+    wanted = acceptance.accepted_totals(compare(baseline), accepted) if accepted else {}
+    totals = judge.Totals({item.metric.key: item for item in items}, rules, accepted=wanted)
     speed = structure.Speed(
         faster=totals.shrank("kernel_time_ms") and totals.shrank("iteration_ms"),
         latency=totals.improved("iteration_ms"),
     )
-    found = structure.compare(baseline, candidate, rules, speed)
+    found = structure.compare(baseline, candidate, rules, speed, accepted)
     more = any(change.name == "kernels" for change in found.worse)
-    return found, judge.Totals(totals.items, rules, more_kernels=more)
+    return found, replace(totals, more_kernels=more)
 
 
 def _evidence(  # noqa: PLR0913, PLR0917 - all that a comparison rests on
@@ -202,19 +225,30 @@ def _evidence(  # noqa: PLR0913, PLR0917 - all that a comparison rests on
 ) -> _Settled:
     """Compare fresh runs: base with head, or the stored baseline with both halves of the candidate's."""
     sound = [run for run in verdict.baseline_runs if run.problem is None]
-    first = profile_cells.examine(
-        sound, verdict.candidate_runs, profiles, rules, provisional=verdict.provisional
-    )
+    provisional, accepted = verdict.provisional, verdict.accepted
+    first = profile_cells.examine(sound, verdict.candidate_runs, profiles, rules, provisional=provisional)
+    first = acceptance.leave_out_places(first, accepted, rules)
     if runs.base:
         places = profile_cells.pairs(first, runs.base, runs.head, profiles, rules)
-        items = confirm.compare(runs.base, runs.head, rules, plan, places)
-        found, totals = _read(runs.base, runs.head, items, rules)
+        found, totals = _read(
+            runs.base,
+            runs.head,
+            lambda base: confirm.compare(base, runs.head, rules, plan, places),
+            rules,
+            accepted,
+        )
         totals = replace(totals, hidden=profile_cells.hidden(first, runs.base, runs.head, profiles))
         return _Settled(Evidence.CONFIRMED, totals, found)
-    items = repeated.compare(sound, verdict.candidate_runs, runs.head, rules, priors)
-    found, totals = _read(sound, (*verdict.candidate_runs, *runs.head), items, rules)
-    second = profile_cells.examine(sound, runs.head, profiles, rules, provisional=verdict.provisional)
-    stands = profile_cells.stands_again(first, second, provisional=verdict.provisional)
+    found, totals = _read(
+        sound,
+        (*verdict.candidate_runs, *runs.head),
+        lambda base: repeated.compare(base, verdict.candidate_runs, runs.head, rules, priors),
+        rules,
+        accepted,
+    )
+    second = profile_cells.examine(sound, runs.head, profiles, rules, provisional=provisional)
+    second = acceptance.leave_out_places(second, accepted, rules)
+    stands = profile_cells.stands_again(first, second, provisional=provisional)
     return _Settled(Evidence.REPEATED, totals, found, stands)
 
 
@@ -259,13 +293,18 @@ def _settled(
 def _settled_notes(verdict: WorkloadVerdict, runs: Fresh, found: _Settled) -> list[str]:
     said = [*found.structure.notes, *_notes(found.totals)]
     if found.evidence is Evidence.REPEATED:
-        said.append("weaker evidence: base could not be run again, so the flag had to stand twice")
+        why = f" ({runs.no_base})" if runs.no_base else ""
+        said.append(f"weaker evidence: base could not be run again{why}, so the flag had to stand twice")
         return said + notes.multimodal(verdict.baseline_runs, (*verdict.candidate_runs, *runs.head))
     counted = any(change.reason is Reason.INCONCLUSIVE for change in verdict.structure)
     if counted and not found.structure.worse:
         said.append("the counts that differ from the baseline don't differ from base run again")
     drift = confirm.trend(runs.base, runs.head, found.totals.rules)
-    return said + ([drift] if drift else []) + notes.multimodal(runs.base, runs.head)
+    if runs.paired:
+        said.append(f"launches drifted with their order: {len(runs.base)} pairs were made and compared")
+    elif drift is not None:
+        said.append(drift)
+    return said + notes.multimodal(runs.base, runs.head)
 
 
 def _with_note(verdict: WorkloadVerdict, note: str) -> WorkloadVerdict:
@@ -322,8 +361,12 @@ def _conclude(verdict: WorkloadVerdict, compared: int) -> WorkloadVerdict:
             verdict.reason, verdict.why = reason, "; ".join(whys)
             return verdict
     latency = next((cell for cell in verdict.cells if cell.metric == "iteration_ms"), None)
+    wanted = [change.why for change in changes if change.reason is Reason.ACCEPTED]
+    wanted += [cell.why for cell in verdict.cells if cell.reason is Reason.ACCEPTED]
     if compared == 0:
         verdict.reason, verdict.why = Reason.INCOMPARABLE, "nothing could be compared"
+    elif wanted:
+        verdict.reason, verdict.why = Reason.ACCEPTED, "; ".join(wanted)
     elif latency is not None and latency.reason is Reason.IMPROVED:
         verdict.reason, verdict.why = Reason.IMPROVED, latency.why
     elif verdict.structure:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ai_prof.gate import acceptance
 from ai_prof.gate.metrics import Floor, Metric, Rules, Scale
 from ai_prof.gate.model import Cell, Evidence, Reason
 from ai_prof.gate.values import change, floor_text, number
@@ -12,6 +13,7 @@ from ai_prof.gate.values import change, floor_text, number
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ai_prof.gate.acceptance import Accepted
     from ai_prof.gate.comparison import Comparison
 
 IMPROVED_P = 0.01  # uncorrected: an improvement fails nobody
@@ -23,21 +25,29 @@ _CARRIERS = ("gap", "copy_compute_overlap", "iteration_ms")
 
 @dataclass(frozen=True)
 class Totals:
-    """A workload's comparisons, with what it takes to read them together."""
+    """A workload's comparisons, with what it takes to read them together.
+
+    Those of `accepted` metrics are in `items` against the accepted level.
+    """
 
     items: Mapping[str, Comparison]
     rules: Rules
     more_kernels: bool = False
     hidden: frozenset[str] = frozenset()  # places whose delay the device never feels
+    accepted: Mapping[str, Accepted] = field(default_factory=dict)
+
+    def stored(self, key: str) -> Comparison | None:
+        """A metric's comparison with the baseline as it is stored."""
+        return self.accepted[key].plain if key in self.accepted else self.items.get(key)
 
     def improved(self, key: str) -> bool:
         """Whether a metric got better, beyond its floors and by its test."""
-        item = self.items.get(key)
+        item = self.stored(key)
         return item is not None and item.better and item.real and item.p_better <= IMPROVED_P
 
     def shrank(self, key: str) -> bool:
         """Whether a metric got better beyond its floors, tested or not."""
-        item = self.items.get(key)
+        item = self.stored(key)
         return item is not None and item.better and item.real
 
     def excused(self, item: Comparison) -> str | None:
@@ -47,7 +57,7 @@ class Totals:
             return "the device never feels it, its gaps did not grow"
         if key in _SHARES | _PLACES and self.improved("iteration_ms"):
             return "the iteration got shorter"
-        latency = self.items.get("iteration_ms")
+        latency = self.stored("iteration_ms")
         slower = latency is not None and latency.worse and latency.real
         if key in _IDLE and self.improved("kernel_time_ms") and not slower:
             return "kernel time fell and the iteration got no longer"
@@ -81,11 +91,14 @@ def cells(
     failing = totals.failing(p, alpha)
     screening = evidence is Evidence.SCREEN
     made = []
-    for key, item in totals.items.items():
+    for key, compared in totals.items.items():
+        item = compared if key in failing else totals.stored(key) or compared
         reason, why, notes = _reading(totals, item, alpha, p[key])
         if key in failing:
             reason = Reason.INCONCLUSIVE if screening else Reason.REGRESSED
             why = f"{sentence(item)}, floor {floor_text(item.metric, item.floor)}"
+            if key in totals.accepted:
+                why = f"{why}, {acceptance.beyond(totals.accepted[key].acceptance)}"
         made.append(
             Cell(
                 metric=key,
@@ -115,7 +128,10 @@ def _reading(totals: Totals, item: Comparison, alpha: float, p: float) -> tuple[
     key, said = item.metric.key, sentence(item)
     notes: list[str] = []
     reason = Reason.PASS
-    if not item.judged and not totals.improved(key):
+    if key in totals.accepted and item.worse and item.real:
+        said += f": {acceptance.note(totals.accepted[key].acceptance)}"
+        reason = Reason.ACCEPTED
+    elif not item.judged and not totals.improved(key):
         said += f": not judged, this baseline can't show less than {change(item.metric, item.mde)}"
         notes = ["not judged"]
     elif totals.improved(key) and totals.improved("iteration_ms"):

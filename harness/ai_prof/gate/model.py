@@ -66,6 +66,26 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     detail: str | None = None
 
 
+class Acceptance(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"old": "from", "new": "to"}
+):
+    """A change of one metric or count that a person wants: `old` and `new` are values in its unit.
+
+    `place` names the work that a metric of the aligned profile is about; `report` is the run id of the
+    report that showed the change. Who, why, when (RFC 3339, UTC) and at which commit it was accepted.
+    """
+
+    metric: str
+    old: float
+    new: float
+    who: str
+    why: str
+    when: str
+    commit: str | None = None
+    report: str = ""
+    place: str = ""
+
+
 class Cell(msgspec.Struct, kw_only=True):
     """One workload x metric. Times compare as ln ratios, ratios as differences.
 
@@ -73,6 +93,7 @@ class Cell(msgspec.Struct, kw_only=True):
     points) for ratios, positive when the value grew. `mde` is the smallest such effect found with 80 %
     power. `p` is the evidence's own; `p_adjusted` after max-T and Holm, None where none applies.
     `judged` is False where a provisional baseline could not have shown the change: a pass in name only.
+    `place` names the work that a metric of the aligned profile is about.
     """
 
     metric: str
@@ -90,6 +111,7 @@ class Cell(msgspec.Struct, kw_only=True):
     flagged: bool = False
     judged: bool = True
     provisional: bool = False
+    place: str = ""
     notes: list[str] = []
     why: str = ""
 
@@ -119,6 +141,7 @@ class WorkloadVerdict(msgspec.Struct, kw_only=True):
     cells: list[Cell] = []
     structure: list[StructureChange] = []
     notes: list[str] = []
+    accepted: list[Acceptance] = []  # what was honoured
     baseline: dict[str, Any] = {}  # commit, sessions, runs, recorded, path, sha256
     baseline_runs: list[Run] = []
     candidate_runs: list[Run] = []

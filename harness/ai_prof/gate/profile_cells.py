@@ -162,6 +162,7 @@ def _cell(result: Compared, key: str, rules: Rules, *, provisional: bool) -> Cel
             f"a slowdown of all places alike not"
         )
         return cell
+    cell.place = _named(finding).label
     cell.baseline, cell.candidate = finding.baseline_us, finding.candidate_us
     cell.effect = finding.candidate_us / finding.baseline_us - 1
     cell.floor = floor.absolute / finding.baseline_us

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ai_prof.gate import acceptance
 from ai_prof.gate.metrics import COUNTS, Metric, Rules
-from ai_prof.gate.model import Reason, Run, StructureChange
+from ai_prof.gate.model import Acceptance, Reason, Run, StructureChange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -61,8 +62,15 @@ def decisive(baseline: Sequence[Run]) -> bool:
     return len(baseline) >= DECISIVE_RUNS and len(sessions) >= DECISIVE_SESSIONS
 
 
-def compare(baseline: Sequence[Run], candidate: Sequence[Run], rules: Rules, speed: Speed) -> Structure:
+def compare(
+    baseline: Sequence[Run],
+    candidate: Sequence[Run],
+    rules: Rules,
+    speed: Speed,
+    accepted: Sequence[Acceptance] = (),
+) -> Structure:
     """Every count and kernel that is constant on both sides and differs."""
+    wanted = {each.metric: each for each in accepted}
     changes: list[StructureChange] = []
     notes: list[str] = []
     compared = 0
@@ -75,7 +83,8 @@ def compare(baseline: Sequence[Run], candidate: Sequence[Run], rules: Rules, spe
         compared += 1
         policy = rules.policy_of(metric.key)
         if old != new and policy != "ignore":
-            changes.append(_change(metric, old, new, policy == "warn", speed))
+            change = _change(metric, old, new, policy == "warn", speed)
+            changes.append(_as_accepted(change, wanted.get(metric.key)))
     if rules.policy_of("kernels") != "ignore":
         changes += _kernels(baseline, candidate)
     return Structure(changes=changes, compared=compared, notes=notes)
@@ -116,6 +125,16 @@ def _change(metric: Metric, old: int, new: int, warns: bool, speed: Speed) -> St
     else:
         reason = Reason.REGRESSED
     return StructureChange(name=metric.key, baseline=old, candidate=new, reason=reason, why=why)
+
+
+def _as_accepted(change: StructureChange, accepted: Acceptance | None) -> StructureChange:
+    """A count that grew no further than a person accepted is no regression."""
+    if accepted is None or change.reason is not Reason.REGRESSED:
+        return change
+    if change.candidate <= accepted.new:
+        why = f"{change.why}: {acceptance.note(accepted)}"
+        return msgspec.structs.replace(change, reason=Reason.ACCEPTED, why=why)
+    return msgspec.structs.replace(change, why=f"{change.why}, {acceptance.beyond(accepted)}")
 
 
 def _kernels(baseline: Sequence[Run], candidate: Sequence[Run]) -> list[StructureChange]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from ai_prof.gate.model import Reason
 from ai_prof.report import format as fmt
 from ai_prof.report import view, words
 
@@ -50,7 +51,7 @@ def _line(workload: WorkloadVerdict) -> tuple[str, str, str]:
 
 def _detail(workload: WorkloadVerdict) -> str:
     lead = view.leading(workload)
-    if lead:
+    if lead and workload.reason is not Reason.ACCEPTED:  # what a person said of it is in the explanation
         more = f", and {len(lead) - 1} more" if len(lead) > 1 else ""
         return f"{fmt.shorten(lead[0].sentence, 160)}{more}"
     latency = [row for row in view.rows(workload) if row.key == "iteration_ms"]

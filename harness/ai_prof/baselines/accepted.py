@@ -1,0 +1,89 @@
+"""Accepted changes on disk: `WORKLOAD.accepted.json` beside the baseline, one change a line.
+
+They are of one baseline, named by its digest, so the next refresh ends them even where the file stays.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ai_prof.baselines import store
+from ai_prof.baselines.files import one_writer, write_file
+from ai_prof.errors import BaselineError
+from ai_prof.gate.metrics import METRICS
+from ai_prof.gate.model import Acceptance
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+SCHEMA = "ai-prof/accepted/1"
+
+
+class _File(msgspec.Struct, kw_only=True):
+    """The contents; `baseline` is the digest of the baseline that the changes are of."""
+
+    schema: str = SCHEMA
+    workload: str
+    machine_key: str
+    baseline: str
+    changes: list[Acceptance]
+
+
+def path_of(baseline: Path) -> Path:
+    """Where the accepted changes of the baseline at that path lie."""
+    return baseline.with_name(f"{baseline.stem}.accepted.json")
+
+
+def load(path: Path, baseline: store.Baseline) -> list[Acceptance]:
+    """What is accepted of the baseline at `path`; nothing where the file is of another baseline.
+
+    Raises BaselineError for a file that cannot be read.
+    """
+    file = path_of(path)
+    found = _read(file)
+    return found.changes if found is not None and found.baseline == store.digest(baseline) else []
+
+
+def add(path: Path, baseline: store.Baseline, changes: Sequence[Acceptance]) -> Path:
+    """Accept more changes of the baseline at `path`; one of the same metric takes the older one's place."""
+    file = path_of(path)
+    with one_writer(file.parent):
+        kept = {each.metric: each for each in load(path, baseline)}
+        kept |= {each.metric: each for each in changes}
+        fields = {
+            "schema": SCHEMA,
+            "workload": baseline.workload,
+            "machine_key": baseline.machine_key,
+            "baseline": store.digest(baseline),
+        }
+        lines = [f'"{name}": {msgspec.json.encode(value).decode()},' for name, value in fields.items()]
+        body = ",\n".join(msgspec.json.encode(kept[metric]).decode() for metric in sorted(kept))
+        write_file(file, "\n".join(["{", *lines, '"changes": [', body, "]", "}", ""]).encode())
+    return file
+
+
+def end(path: Path) -> None:
+    """Forget what was accepted: the baseline at `path` was refreshed."""
+    path_of(path).unlink(missing_ok=True)
+
+
+def _read(file: Path) -> _File | None:
+    remedy = f"restore it with `git checkout -- {file}`, or remove it and accept again"
+    try:
+        found = msgspec.json.decode(file.read_bytes(), type=_File)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise BaselineError(f"{file}: cannot be read ({error.strerror}): check its permissions") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BaselineError(f"{file}: holds no accepted changes ({error}): {remedy}") from error
+    unknown = sorted({each.metric for each in found.changes} - set(METRICS))
+    if found.schema != SCHEMA or unknown:
+        what = (
+            f"schema {found.schema!r}" if found.schema != SCHEMA else f"unknown metrics {', '.join(unknown)}"
+        )
+        raise BaselineError(f"{file}: {what}: use the ai-prof that wrote it, or accept again")
+    return found

@@ -1,0 +1,57 @@
+"""Files that are written at once or not at all, by one writer at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ai_prof.errors import BaselineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file at once, or not at all. Raises BaselineError where it cannot be written."""
+    temporary: str | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(file.fileno(), 0o644)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)  # noqa: PTH105 - the one call whose atomicity is the point
+    except OSError as error:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
+        raise BaselineError(
+            f"{path}: cannot be written ({error.strerror}): check the folder's permissions and free space"
+        ) from error
+
+
+@contextlib.contextmanager
+def one_writer(folder: Path) -> Iterator[None]:
+    """Keep others out while the files of `folder` are read, changed and written; wait for them first.
+
+    The folder itself is locked: a lock file would be one more file in a tree that is reviewed. It ends with
+    the process, however that ends. Raises BaselineError where there can be no such folder.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise BaselineError(
+            f"{folder}: cannot be written ({error.strerror}): check the folder's permissions"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

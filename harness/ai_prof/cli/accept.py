@@ -1,0 +1,121 @@
+"""`ai-prof accept`: let a wanted change be green in its own pull request, with a reason on file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ai_prof.baselines import accepted, store
+from ai_prof.cli.settings import load
+from ai_prof.errors import UsageError
+from ai_prof.gate.acceptance import note
+from ai_prof.gate.model import Acceptance, BuildVerdict, Reason, WorkloadVerdict
+from ai_prof.runs import checkout
+from ai_prof.runs.stored import now, user
+
+if TYPE_CHECKING:
+    import argparse
+
+_OPEN = (Reason.REGRESSED, Reason.INCONCLUSIVE)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.description = (
+        "Accept a change that the last `ai-prof gate` reported, by its report. The change is written beside "
+        "the baseline, from -> to, to be committed and reviewed like code. `ai-prof gate` honours it until "
+        "the next refresh; what goes beyond it is a regression again."
+    )
+    parser.add_argument("workload", metavar="WORKLOAD", help="as the report names it")
+    parser.add_argument(
+        "metric",
+        nargs="+",
+        metavar="METRIC",
+        help="metrics or counts by key, such as iteration_ms, kernel_time_ms, kernels, syncs",
+    )
+    parser.add_argument("--reason", required=True, help="why the change is wanted, kept with it")
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="default: the newest reports/*/report.json"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the acceptances; print each."""
+    if not args.reason.strip():
+        raise UsageError("--reason is empty: say why the change is wanted")
+    root = Path.cwd()
+    verdict = read_report(args.report or newest_report(root / load(root).report))
+    workload = find(verdict, args.workload)
+    path = Path(str(workload.baseline["path"]))
+    baseline = store.load(path.parents[1], verdict.machine_key, workload.workload)
+    if baseline is None or store.digest(baseline) != workload.baseline.get("sha256"):
+        raise UsageError(f"{path} has changed since report {verdict.run_id}: run `ai-prof gate` again")
+    made = {"who": user(), "why": args.reason, "when": now(), "commit": checkout.inspect(root).commit}
+    changes = [
+        msgspec.convert({**change_of(workload, metric), **made, "report": verdict.run_id}, Acceptance)
+        for metric in dict.fromkeys(args.metric)
+    ]
+    file = accepted.add(path, baseline, changes)
+    for change in changes:
+        print(f"{workload.workload}  {change.metric}  {note(change)}")
+    sys.stderr.write(f"ai-prof: written to {file}: commit it with the change\n")
+    return 0
+
+
+def newest_report(folder: Path) -> Path:
+    """The report of the last gate. Raises UsageError where there is none."""
+    reports = sorted(folder.glob("*/report.json"), key=lambda path: path.parent.name)
+    if not reports:
+        raise UsageError(f"no report in {folder}: run `ai-prof gate` first, or name one with --report")
+    return reports[-1]
+
+
+def read_report(path: Path) -> BuildVerdict:
+    """The verdict in a report. Raises UsageError for one that nothing may be accepted from."""
+    try:
+        verdict = msgspec.json.decode(path.read_bytes(), type=BuildVerdict)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: is no report.json of `ai-prof gate` ({error})") from error
+    if verdict.regress:
+        raise UsageError(
+            f"report {verdict.run_id} is of a gate with --regress {verdict.regress}: run one without it"
+        )
+    return verdict
+
+
+def find(verdict: BuildVerdict, name: str) -> WorkloadVerdict:
+    """The named workload of a report. Raises UsageError where it is not there or had no baseline."""
+    known = {workload.workload: workload for workload in verdict.workloads}
+    if name not in known:
+        raise UsageError(f"report {verdict.run_id} has no workload {name}; it has: {', '.join(known)}")
+    if not known[name].baseline.get("path"):
+        raise UsageError(f"{name} was compared with no stored baseline: there is none to accept a change of")
+    return known[name]
+
+
+def change_of(workload: WorkloadVerdict, metric: str) -> dict[str, object]:
+    """What became worse in a metric or count. Raises UsageError where nothing did."""
+    rows: dict[str, dict[str, object]] = {
+        change.name: {"metric": change.name, "from": change.baseline, "to": change.candidate}
+        for change in workload.structure
+        if change.reason in _OPEN
+    }
+    rows |= {
+        cell.metric: {
+            "metric": cell.metric,
+            "from": cell.baseline,
+            "to": cell.candidate,
+            "place": cell.place,
+        }
+        for cell in workload.cells
+        if cell.reason in _OPEN and cell.baseline is not None and cell.candidate is not None
+    }
+    if metric not in rows:
+        found = ", ".join(rows) or "nothing"
+        raise UsageError(f"{metric} of {workload.workload} did not regress in the report; what did: {found}")
+    return rows[metric]

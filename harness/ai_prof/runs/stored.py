@@ -1,0 +1,82 @@
+"""The baselines that a build is compared with, as they are stored, and those that it records itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from ai_prof.baselines import accepted, store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ai_prof.gate.model import Acceptance
+    from ai_prof.runs.checkout import Checkout
+    from ai_prof.timeline.profile import Profile
+
+LOCAL = Path(".ai-prof")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A baseline, the file it lies in, its runs' aligned profiles by digest, and what was accepted since."""
+
+    baseline: store.Baseline
+    path: Path
+    profiles: Mapping[str, Profile]
+    accepted: Sequence[Acceptance]
+
+    @property
+    def commit(self) -> str | None:
+        """The commit whose code the baseline holds; None where it was not exactly one."""
+        origin = self.baseline.origin
+        return None if origin.dirty else origin.commit
+
+    def provenance(self) -> dict[str, object]:
+        """What a report says of it."""
+        origin = self.baseline.origin
+        return {
+            "commit": origin.commit,
+            "dirty": origin.dirty,
+            "recorded": origin.when,
+            "who": origin.who,
+            "why": origin.why,
+            "sessions": self.baseline.sessions,
+            "runs": len(self.baseline.runs),
+            "path": str(self.path),
+            "sha256": store.digest(self.baseline),
+        }
+
+
+def load(folders: Iterable[Path], machine_key: str, names: Iterable[str]) -> dict[str, Stored]:
+    """The baseline of each workload from the first of the folders that has one."""
+    folders = list(folders)
+    stored = {}
+    for name in names:
+        for folder in folders:
+            baseline = store.load(folder, machine_key, name)
+            if baseline is not None:
+                path = store.path_of(folder, machine_key, name)
+                profiles = store.load_profiles(path, baseline)
+                stored[name] = Stored(baseline, path, profiles, accepted.load(path, baseline))
+                break
+    return stored
+
+
+def origin(code: Checkout, why: str) -> store.Origin:
+    """Who records what is recorded now."""
+    return store.Origin(who=user(), why=why, when=now(), commit=code.commit, dirty=code.dirty)
+
+
+def user() -> str:
+    """Who runs this."""
+    return psutil.Process().username()
+
+
+def now() -> str:
+    """The time as files keep it: RFC 3339, UTC."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

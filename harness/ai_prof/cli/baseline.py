@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from ai_prof.baselines import store
+from ai_prof.baselines import accepted, store
 from ai_prof.baselines.refresh import Moved, RefreshFacts, moved, refusals, renewed
 from ai_prof.cli.console import OutputConsole
 from ai_prof.cli.gate_options import add_gate_options, make_request
@@ -16,8 +16,9 @@ from ai_prof.errors import BaselineError
 from ai_prof.gate.model import BuildVerdict, Reason, WorkloadVerdict
 from ai_prof.report.format import change, value
 from ai_prof.runs import checkout
-from ai_prof.runs.gated import LOCAL, Request, gate, origin
+from ai_prof.runs.gated import Request, gate
 from ai_prof.runs.launch import profiles_of
+from ai_prof.runs.stored import LOCAL, origin
 
 if TYPE_CHECKING:
     import argparse
@@ -66,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
                 store.path_of(request.baselines, each.machine_key, each.workload), each.old
             )
         path = store.save(request.baselines, baseline, profiles)
+        accepted.end(path)
         show(each.workload, moved(old, each.runs))
         sys.stderr.write(f"ai-prof: {path}: {len(runs)} runs of {baseline.sessions} sessions\n")
     return 0

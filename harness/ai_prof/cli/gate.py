@@ -17,7 +17,8 @@ from ai_prof.errors import UsageError
 from ai_prof.report import annotations as github
 from ai_prof.report import terminal
 from ai_prof.report.write import write_reports
-from ai_prof.runs.gated import LOCAL, gate
+from ai_prof.runs.gated import gate
+from ai_prof.runs.stored import LOCAL
 
 if TYPE_CHECKING:
     import argparse
@@ -34,6 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="make a missing baseline first, in .ai-prof/ (never in baselines/)",
     )
     parser.add_argument(
+        "--against",
+        metavar="REF",
+        help="settle what is flagged, and what has no baseline, by fresh runs of this commit in a worktree, "
+        "built by `build` of [tool.ai-prof] (default: the baseline's commit)",
+    )
+    parser.add_argument(
         "--regress", metavar="FAULT[=STRENGTH]", help="switch a known slowdown on, to see the gate fail"
     )
     parser.add_argument("--report", type=Path, metavar="DIR", help="default: reports")
@@ -45,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Gate, write the reports, print the verdict; its exit code."""
-    request, settings = make_request(args, record=args.record, regress=args.regress)
+    request, settings = make_request(args, record=args.record, regress=args.regress, against=args.against)
     minutes = settings.budget_minutes if args.budget_minutes is None else args.budget_minutes
     if not minutes >= 0:
         raise UsageError(f"--budget-minutes {minutes:g} must be 0 or more")

@@ -41,6 +41,7 @@ def make_request(args: argparse.Namespace, **more: Any) -> tuple[Request, Settin
         python=args.python or settings.python,
         alpha=settings.alpha,
         fail_on=settings.fail_on,
+        build=settings.build,
         **more,
     )
     return request, settings

@@ -30,6 +30,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid
     fail_on: tuple[int, ...] = FAIL_ON
     budget_minutes: float = 20
     python: str | None = None
+    build: str | None = None
 
 
 def load(root: Path) -> Settings:

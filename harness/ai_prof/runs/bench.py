@@ -9,16 +9,39 @@ from typing import TYPE_CHECKING, Any
 
 from ai_prof.gate import confirm
 from ai_prof.gate.decide import Fresh
+from ai_prof.gate.model import Reason
+from ai_prof.runs.base import BaseError, Side
 from ai_prof.runs.launch import Job
-from ai_prof.runs.measure import Plan, measure
+from ai_prof.runs.measure import Plan, durations, measure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from ai_prof.gate.metrics import Rules
     from ai_prof.gate.model import Run
     from ai_prof.runs.checkout import Checkout
     from ai_prof.runs.workloads import Workload
+
+BLOCK = 4  # launches between two looks at the clock: one ABBA
+
+
+@dataclass
+class Budget:
+    """The minutes that fresh runs may take, from now on."""
+
+    minutes: float
+    begun: float = field(default_factory=time.monotonic)
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds since it began."""
+        return time.monotonic() - self.begun
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left; negative once it is overspent."""
+        return 60 * self.minutes - self.spent_s
 
 
 @dataclass
@@ -45,46 +68,80 @@ class Bench:
         """`runs` launches of each workload to be stored, always without a fault."""
         return self._each(workloads, runs, "baseline")
 
-    def against_base(self, workload: Workload, plan: confirm.Plan) -> Fresh:
-        """Fresh runs of base (this checkout without the fault) and head, interleaved."""
-        sides = confirm.schedule(plan.launches)
-        runs = self._measure([self._job(workload, side) for side in sides])
-        pairs = list(zip(sides, runs, strict=True))
-        return Fresh(
-            base=[run for side, run in pairs if side == "base"],
-            head=[run for side, run in pairs if side == "head"],
-        )
+    def against_base(
+        self, workload: Workload, base: Side, plan: confirm.Plan, rules: Rules, budget: Budget
+    ) -> Fresh:
+        """Fresh runs of base (without the fault) and head, interleaved, as far as the budget goes.
+
+        Where latency drifts with their order, more are made, to be compared pair by pair. Raises BaseError
+        where base does not run.
+        """
+        head = Side(self.checkout, workload, self.pythons[workload.name])
+        order = confirm.schedule(confirm.MAX_LAUNCHES)
+        made: dict[str, list[Run]] = {"base": [], "head": []}
+        wanted, widened, done = 2 * plan.launches, False, 0
+        while done < wanted:
+            sides = order[done : min(done + BLOCK, wanted)]
+            # What cannot be finished is not begun; what was begun goes on while there is time.
+            needed = wanted - done if done in {0, 2 * plan.launches} else len(sides)
+            if needed * self.seconds.get(workload.name, 0.0) >= budget.left_s:
+                break
+            jobs = [self._job(base if side == "base" else head, side) for side in sides]
+            for side, run in zip(sides, self._measure(jobs, made), strict=True):
+                made[side].append(run)
+            done += len(sides)
+            broken = next((run for run in made["base"] if run.problem in _OWN_FAULTS), None)
+            if broken is not None:
+                raise BaseError(f"base does not run here ({broken.detail})")
+            if done == wanted and not widened and self._drifts(made, plan, rules):
+                wanted, widened = len(order), True
+        whole = done == wanted
+        if widened and not whole:  # the plan's own launches stand by themselves
+            made = {side: runs[: plan.launches] for side, runs in made.items()}
+        return Fresh(base=made["base"], head=made["head"], paired=widened and whole)
 
     def again(self, workload: Workload, runs: int) -> Fresh:
         """As many fresh runs of the candidate again, where base cannot be run."""
         return Fresh(head=self.candidates([workload], runs)[workload.name])
 
+    def _drifts(self, made: Mapping[str, Sequence[Run]], plan: confirm.Plan, rules: Rules) -> bool:
+        """Whether launches drifted with their order, and pairs of them could settle the workload."""
+        return (
+            confirm.widened(plan).reachable and confirm.trend(made["base"], made["head"], rules) is not None
+        )
+
     def _each(self, workloads: Sequence[Workload], runs: int, side: str) -> dict[str, list[Run]]:
-        jobs = [self._job(workload, side) for workload in workloads for _ in range(runs)]
+        jobs = [
+            self._job(Side(self.checkout, workload, self.pythons[workload.name]), side)
+            for workload in workloads
+            for _ in range(runs)
+        ]
         measured = iter(self._measure(jobs))
         return {workload.name: list(itertools.islice(measured, runs)) for workload in workloads}
 
-    def _job(self, workload: Workload, side: str) -> Job:
+    def _job(self, code: Side, side: str) -> Job:
         order = next(self._orders)
         faulty = side in {"candidate", "head"}
         return Job(
-            workload=workload,
+            workload=code.workload,
             side=side,  # type: ignore[arg-type]
-            python=self.pythons[workload.name],
-            capture=self.folder / f"{order:03}-{workload.name}-{side}",
+            python=code.python,
+            capture=self.folder / f"{order:03}-{code.workload.name}-{side}",
             session=self.session,
             order=order,
-            regress=workload.regress(self.regress) if faulty else None,
-            commit=self.checkout.commit,
-            dirty=self.checkout.dirty,
+            regress=code.workload.regress(self.regress) if faulty else None,
+            commit=code.checkout.commit,
+            dirty=code.checkout.dirty,
         )
 
-    def _measure(self, jobs: Sequence[Job]) -> list[Run]:
+    def _measure(self, jobs: Sequence[Job], earlier: Mapping[str, Sequence[Run]] | None = None) -> list[Run]:
         if not jobs:
             return []
-        start = time.monotonic()
         folder = self.folder / f"pytest-{jobs[0].order:03}"
-        runs = measure(Plan(jobs=list(jobs), folder=folder, machine=self.machine))
-        mean = (time.monotonic() - start) / len(jobs)
-        self.seconds |= {job.workload.name: mean for job in jobs}
+        known = {side: list(runs) for side, runs in (earlier or {}).items()}
+        runs = measure(Plan(jobs=list(jobs), folder=folder, machine=self.machine, earlier=known))
+        self.seconds |= durations(folder)
         return runs
+
+
+_OWN_FAULTS = frozenset({Reason.FAILED, Reason.NO_GPU_WORK})

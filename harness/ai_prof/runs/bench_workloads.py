@@ -85,7 +85,7 @@ def test_workload(benchmark: Any, plan: Plan, progress: Progress, workload: str)
         return (job,), {}
 
     def target(job: Job) -> None:
-        same_side = [run for other, run in runs if other.side == job.side]
+        same_side = [*plan.earlier.get(job.side, ()), *(run for other, run in runs if other.side == job.side)]
         runs.append((job, settled(job, same_side, plan.repeats)))
 
     benchmark.extra_info["workload"] = workload

@@ -25,12 +25,13 @@ class Checkout:
 
 def inspect(root: Path) -> Checkout:
     """Ask git about `root`; files that git ignores do not make it dirty, untracked ones do."""
-    commit = _git(root, "rev-parse", "HEAD")
-    status = _git(root, "status", "--porcelain")
+    commit = git(root, "rev-parse", "HEAD")
+    status = git(root, "status", "--porcelain")
     return Checkout(root, commit, dirty=commit is None or status is None or bool(status))
 
 
-def _git(root: Path, *arguments: str) -> str | None:
+def git(root: Path, *arguments: str) -> str | None:
+    """What a git command prints; None where it fails, or where there is no git."""
     try:
         done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
     except FileNotFoundError:

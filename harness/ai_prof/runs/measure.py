@@ -29,13 +29,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What to launch, in this order within each workload; workloads follow one another.
 
     `folder` receives the plan, pytest's log and `benchmark.json`. `repeats` bounds how often a launch that
-    the environment disturbed is made again. `machine` is kept in the JSON's machine_info.
+    the environment disturbed is made again. `machine` is kept in the JSON's machine_info. `earlier` are the
+    runs made before, by side: conditions are compared with theirs.
     """
 
     jobs: list[Job]
     folder: Path
     repeats: int = 2
     machine: dict[str, Any] = {}
+    earlier: dict[str, list[Run]] = {}
     progress: bool = True
 
     def by_workload(self) -> dict[str, list[Job]]:
@@ -117,3 +119,9 @@ def _results(path: Path) -> dict[str, list[Run]]:
         each["extra_info"]["workload"]: msgspec.convert(each["extra_info"]["runs"], list[Run])
         for each in report["benchmarks"]
     }
+
+
+def durations(folder: Path) -> dict[str, float]:
+    """The mean seconds of a launch, by workload, of what was measured with `folder`; no waiting in it."""
+    report = msgspec.json.decode((folder / RESULTS).read_bytes())
+    return {each["extra_info"]["workload"]: each["stats"]["mean"] for each in report["benchmarks"]}

@@ -1,0 +1,153 @@
+"""The code that a build is compared with: a commit in a worktree of its own, built once and kept."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ai_prof.baselines.files import one_writer, write_file
+from ai_prof.errors import EnvironmentInvalidError, UsageError, WorkloadError
+from ai_prof.runs import process
+from ai_prof.runs.checkout import Checkout, git
+from ai_prof.runs.interpreter import requirements
+from ai_prof.runs.stored import LOCAL
+from ai_prof.runs.workloads import FILE, Workload, load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KEPT = 3  # worktrees
+SHOWN = 12  # digits of a commit in names and messages
+LAST_LINES = 300  # characters of a failed build's output
+
+
+class BaseError(EnvironmentInvalidError):
+    """A commit that cannot be checked out, built or run here, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A workload as one side of a comparison runs it."""
+
+    checkout: Checkout
+    workload: Workload
+    python: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bases:
+    """Makes base sides. `root` and `workloads` are head's, `python` is what `--python` named."""
+
+    head: Checkout
+    workloads: Path
+    pythons: Mapping[str, str]
+    build: str | None = None
+    python: str | None = None
+    build_timeout_s: float = 3600
+
+    def side(self, workload: Workload, commit: str) -> Side:
+        """`workload` as `commit` runs it: its own, head's only where it lacks it.
+
+        Raises BaseError where it cannot be run.
+        """
+        if self.head.is_exactly(commit):
+            return Side(self.head, workload, self.pythons[workload.name])
+        checkout = worktree(self.head.root, commit, self.build, self.build_timeout_s)
+        own = checkout.root / self.workloads.relative_to(self.head.root) / workload.name / FILE
+        python = self._python(checkout.root, workload)
+        try:
+            theirs = load(own) if own.exists() else workload
+        except WorkloadError as error:
+            raise BaseError(str(error)) from error
+        if theirs.device != workload.device:
+            raise BaseError(f"{workload.name} ran on {theirs.device} at {commit[:SHOWN]}")
+        unmet = requirements(theirs, python)
+        if unmet:
+            raise BaseError("; ".join(unmet))
+        return Side(checkout, theirs, python)
+
+    def _python(self, root: Path, workload: Workload) -> str:
+        """The interpreter: base's own where head's was named by a path inside the checkout."""
+        named = self.python
+        if named is not None and os.sep in named and not Path(named).is_absolute():
+            own = root / named
+            if own.exists():
+                return str(own)
+        return self.pythons[workload.name]
+
+
+def resolve(root: Path, ref: str) -> str:
+    """The commit that `ref` names. Raises UsageError where it names none."""
+    commit = git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+    if commit is None:
+        raise UsageError(f"{ref!r} names no commit of {root}: fetch it first, or name another")
+    return commit
+
+
+def worktree(root: Path, commit: str, build: str | None, timeout_s: float) -> Checkout:
+    """The checkout of `commit`, built by the shell command `build`; that of an earlier call where it stands.
+
+    Raises BaseError where it cannot be checked out, or where `build` fails: then nothing of it is kept.
+    """
+    folder = (root / LOCAL / "base").resolve()
+    prefix = git(root, "rev-parse", "--show-prefix")
+    if prefix is None:
+        raise BaseError(f"{root} is not in git: there is no {commit[:SHOWN]} to run")
+    tree = folder / commit[:SHOWN]
+    mark = folder / f"{commit[:SHOWN]}.json"
+    wanted = msgspec.json.encode({"commit": commit, "build": build})
+    with one_writer(folder):
+        if not (tree.exists() and mark.exists() and mark.read_bytes() == wanted):
+            remove(root, tree)
+            git(root, "worktree", "prune")
+            if git(root, "worktree", "add", "--detach", "--force", str(tree), commit) is None:
+                remove(root, tree)
+                raise BaseError(
+                    f"git cannot check out {commit[:SHOWN]}: fetch it (a shallow clone lacks older commits)"
+                )
+            try:
+                _build(tree / prefix, build, folder / f"{commit[:SHOWN]}.build", timeout_s)
+            except BaseException:
+                remove(root, tree)
+                raise
+            write_file(mark, wanted)
+        os.utime(mark)
+        for old in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)[:-KEPT]:
+            remove(root, old.with_suffix(""))
+    return Checkout(tree / prefix, commit, dirty=False)
+
+
+def remove(root: Path, tree: Path) -> None:
+    """Remove a worktree, what git knows of it, and what says that it is built."""
+    tree.with_suffix(".json").unlink(missing_ok=True)
+    if tree.exists():
+        git(root, "worktree", "remove", "--force", str(tree))
+        shutil.rmtree(tree, ignore_errors=True)
+
+
+def _build(root: Path, command: str | None, output: Path, timeout_s: float) -> None:
+    """Run the project's own build command in `root`; what it prints is kept in `output`."""
+    if command is None:
+        return
+    output.mkdir(exist_ok=True)
+    mark = f"AI_PROF_BUILD={os.getpid()}-{output.name}"
+    key, _, value = mark.partition("=")
+    env = {name: text for name, text in os.environ.items() if not name.startswith("AI_PROF_")}
+    ended = process.run(
+        ["/bin/sh", "-c", command],
+        folder=root,
+        env={**env, key: value},
+        output=output,
+        timeout_s=timeout_s,
+        mark=mark,
+    )
+    if ended.code != 0:
+        said = (output / "stderr.txt").read_text(encoding="utf-8", errors="replace").strip()
+        how = f"still ran after {timeout_s:.0f} s" if ended.code is None else f"ended with {ended.code}"
+        last = said[-LAST_LINES:].splitlines()[-1] if said else "it said nothing"
+        raise BaseError(f"the build command {how} at {output.stem}: {last}; see {output}")

@@ -1,0 +1,108 @@
+"""Fresh runs for what was flagged: of base and head where base can be run, else of head again."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ai_prof.gate import confirm
+from ai_prof.gate.decide import Fresh
+from ai_prof.runs.base import SHOWN, BaseError, Bases, Side
+from ai_prof.runs.bench import Bench, Budget
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ai_prof.gate.model import WorkloadVerdict
+    from ai_prof.runs.stored import Stored
+    from ai_prof.runs.workloads import Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settler:
+    """Makes the fresh runs of a build. `against` is the commit to compare with, None for each baseline's."""
+
+    bench: Bench
+    bases: Bases
+    workloads: Mapping[str, Workload]
+    stored: Mapping[str, Stored]
+    against: str | None
+    runs: int
+    alpha: float
+    minutes: float
+    notes: list[str] = field(default_factory=list)
+
+    def fresh(self, flagged: Sequence[WorkloadVerdict]) -> dict[str, Fresh]:
+        """The fresh runs of the flagged workloads, in the order given, as far as the budget goes.
+
+        What the budget was spent on stands in `notes`, why a workload could not be settled in its verdict's.
+        Building base is no part of it.
+        """
+        plan = confirm.plan(len(flagged), self.alpha)
+        bases = [self._base(self.workloads[verdict.workload]) for verdict in flagged]
+        budget = Budget(self.minutes)
+        made = {
+            verdict.workload: self._one(verdict, base, plan, budget)
+            for verdict, base in zip(flagged, bases, strict=True)
+        }
+        self.notes.append(
+            f"settling {len(flagged)} flagged took {budget.spent_s / 60:.1f} of {self.minutes:g} minutes"
+        )
+        return made
+
+    def _one(
+        self, verdict: WorkloadVerdict, base: Side | BaseError, plan: confirm.Plan, budget: Budget
+    ) -> Fresh:
+        """The fresh runs of one workload; its verdict notes why there are none or too few."""
+        name = verdict.workload
+        workload = self.workloads[name]
+        spent = f"not settled: the budget of {self.minutes:g} minutes was spent"
+        if isinstance(base, BaseError):
+            return self._again(verdict, str(base), spent, budget)
+        try:
+            self._say(f"{name}: {2 * plan.launches} fresh runs of {_named(base)} and of this tree settle it")
+            fresh = self.bench.against_base(workload, base, plan, workload.rules, budget)
+        except BaseError as error:
+            return self._again(verdict, str(error), spent, budget)
+        if len(fresh.head) < plan.launches:
+            verdict.notes.append(spent)
+        return fresh
+
+    def _again(self, verdict: WorkloadVerdict, no_base: str, spent: str, budget: Budget) -> Fresh:
+        """More runs of the candidate, where base cannot be run and there is a baseline to compare with."""
+        name = verdict.workload
+        if name not in self.stored:
+            verdict.notes.append(f"base could not be run: {no_base}")
+        elif self.runs * self.bench.seconds[name] > budget.left_s:
+            verdict.notes.append(spent)
+        else:
+            self._say(f"{name}: base could not be run ({no_base}); {self.runs} fresh runs settle it")
+            fresh = self.bench.again(self.workloads[name], self.runs)
+            return msgspec.structs.replace(fresh, no_base=no_base)
+        return Fresh()
+
+    def _base(self, workload: Workload) -> Side | BaseError:
+        """The other side, built; or why there is none to run."""
+        commit = self.against or self.stored[workload.name].commit
+        if commit is None:
+            return BaseError("its baseline is not of one commit")
+        named = self.against is not None or self.bench.checkout.is_exactly(commit)
+        if not named and self.bases.build is None:
+            # What the workload imports from elsewhere would be head's: no difference would be found.
+            why = f"set `build` in [tool.ai-prof] to have the baseline's commit {commit[:SHOWN]} built"
+            return BaseError(why)
+        try:
+            return self.bases.side(workload, commit)
+        except BaseError as error:
+            return error
+
+    @staticmethod
+    def _say(line: str) -> None:
+        sys.stderr.write(f"ai-prof: {line}\n")
+
+
+def _named(base: Side) -> str:
+    return "base" if base.checkout.commit is None else f"base ({base.checkout.commit[:SHOWN]})"

@@ -1,0 +1,160 @@
+"""Base and head: another commit in a worktree, built once, run fresh against this tree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from fake_project import Project, enter
+
+from ai_prof.collect.autostart import library_path
+from ai_prof.errors import UsageError
+from ai_prof.runs.base import BaseError, resolve, worktree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+needs_library = pytest.mark.skipif(library_path() is None, reason="the native library is not built here")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    return enter(tmp_path, monkeypatch)
+
+
+def test_a_commit_is_checked_out_and_built_once(project):
+    first = project.git("rev-parse", "HEAD")
+    project.set_work(KERNELS=12)
+    project.commit("second")
+    build = "echo built >> built.txt"
+    base = worktree(project.root, first, build, 60)
+    assert (base.commit, base.dirty) == (first, False)
+    assert "KERNELS = 10" in (base.root / "workloads" / "work" / "main.py").read_text()
+    assert worktree(project.root, first, build, 60).root == base.root
+    assert (base.root / "built.txt").read_text() == "built\n"
+    worktree(project.root, first, "echo another > built.txt", 60)
+    assert (base.root / "built.txt").read_text() == "another\n"
+    assert project.git("status", "--porcelain") == ""
+
+
+def test_a_build_that_fails_says_why_and_is_not_kept(project):
+    commit = project.git("rev-parse", "HEAD")
+    with pytest.raises(BaseError, match=r"ended with 3 at [0-9a-f]{12}: no compiler"):
+        worktree(project.root, commit, "echo no compiler >&2; exit 3", 60)
+    with pytest.raises(BaseError, match="still ran after 1 s"):
+        worktree(project.root, commit, "sleep 600", 1)
+    assert worktree(project.root, commit, "true", 60).commit == commit
+
+
+def test_a_worktree_that_was_removed_by_hand_is_made_again(project):
+    commit = project.git("rev-parse", "HEAD")
+    base = worktree(project.root, commit, None, 60)
+    for path in sorted(base.root.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    base.root.rmdir()
+    assert (worktree(project.root, commit, None, 60).root / "workloads").exists()
+
+
+def test_only_the_last_worktrees_are_kept(project):
+    commits = [project.commit(f"change {i}") for i in range(5)]
+    for commit in commits:
+        worktree(project.root, commit, None, 60)
+    kept = {path.name for path in (project.root / ".ai-prof" / "base").iterdir() if path.is_dir()}
+    assert kept == {commit[:12] for commit in commits[-3:]}
+    assert project.git("worktree", "list").count("\n") == 3
+
+
+def test_a_project_in_a_folder_of_its_repository(project):
+    (project.root / "sub").mkdir()
+    (project.root / "sub" / "file").write_text("here")
+    commit = project.commit("sub")
+    assert (worktree(project.root / "sub", commit, None, 60).root / "file").read_text() == "here"
+
+
+@pytest.mark.parametrize("ref", ["nowhere", "--help", "0" * 40])
+def test_a_ref_that_names_nothing(project, ref):
+    with pytest.raises(UsageError, match="names no commit"):
+        resolve(project.root, ref)
+
+
+@needs_library
+def test_without_a_baseline_a_commit_is_compared_straight(project, capsys):
+    base = project.git("rev-parse", "HEAD")
+    project.set_work(KERNEL_NS=160_000)
+    project.commit("slower")
+    assert project.gate("--against", "HEAD~1") == 1
+    workload = project.workload()
+    assert workload["reason"] == "regressed"
+    assert (len(workload["confirm_base"]), len(workload["confirm_head"])) == (6, 6)
+    assert {run["commit"] for run in workload["confirm_base"]} == {base}
+    assert workload["candidate_runs"] == []
+    assert project.report()["base"] == base
+    assert any("of 20 minutes" in note for note in project.report()["notes"])
+    assert "1 of 1 workload regressed" in capsys.readouterr().out
+    # Against itself, with a fault switched on: base never has the fault.
+    assert project.gate("--against", "HEAD", "--regress", "slow") == 1
+    assert project.gate("--against", "HEAD") == 0
+
+
+@needs_library
+def test_the_baselines_own_commit_is_run_again_where_it_can_be_built(project):
+    assert project.gate("--record") == 0
+    project.settings('build = "true"')
+    project.set_work(KERNEL_NS=160_000)
+    head = project.commit("slower")
+    assert project.gate() == 1
+    workload = project.workload()
+    cell = next(cell for cell in workload["cells"] if cell["metric"] == "kernel_time_ms")
+    assert (cell["reason"], cell["evidence"]) == ("regressed", "confirmed")
+    assert {run["commit"] for run in workload["confirm_head"]} == {head}
+    assert {run["commit"] for run in workload["confirm_base"]} == {workload["baseline"]["commit"]}
+
+
+@needs_library
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [("", "set `build`"), ('build = "exit 9"', "the build command ended with 9")],
+)
+def test_where_base_cannot_be_built_three_more_runs_settle_it_and_say_so(project, settings, said):
+    assert project.gate("--record") == 0
+    project.settings(settings)
+    project.set_work(KERNEL_NS=160_000)
+    project.commit("slower")
+    assert project.gate() == 1
+    workload = project.workload()
+    assert (len(workload["confirm_base"]), len(workload["confirm_head"])) == (0, 3)
+    cell = next(cell for cell in workload["cells"] if cell["metric"] == "kernel_time_ms")
+    assert (cell["reason"], cell["evidence"]) == ("regressed", "repeated")
+    assert any(said in note for note in workload["notes"])
+    assert any("weaker evidence" in note for note in workload["notes"])
+
+
+@needs_library
+def test_base_runs_its_own_workload_and_a_base_that_crashes_is_no_regression_of_head(project):
+    good = project.main.read_text()
+    project.main.write_text("raise RuntimeError('broken at base')")
+    project.commit("broken")
+    project.main.write_text(good)
+    project.commit("mended")
+    assert project.gate("--against", "HEAD~1") == 5
+    workload = project.workload()
+    assert workload["reason"] == "inconclusive"
+    assert any("broken at base" in note for note in workload["notes"])
+
+
+@needs_library
+def test_heads_workload_stands_in_where_base_lacks_it(project):
+    project.git("mv", "workloads/work", "workloads/other")
+    project.commit("renamed")
+    assert project.gate("--against", "HEAD~1") == 0
+    assert project.workload()["workload"] == "other"
+
+
+@needs_library
+def test_a_budget_that_is_spent_settles_nothing(project):
+    assert project.gate("--record") == 0
+    project.set_work(KERNEL_NS=160_000)
+    assert project.gate("--budget-minutes", "0") == 5
+    workload = project.workload()
+    assert workload["reason"] == "inconclusive"
+    assert any("the budget of 0 minutes was spent" in note for note in workload["notes"])

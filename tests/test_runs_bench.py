@@ -1,0 +1,115 @@
+"""How many fresh launches a flagged workload gets: the plan's, more where they drift, none without time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from gate_runs import WORKLOAD, Machine, make_run
+
+from ai_prof.gate import confirm, decide, screen
+from ai_prof.gate.metrics import Rules
+from ai_prof.gate.model import Reason
+from ai_prof.runs.base import BaseError, Side
+from ai_prof.runs.bench import Bench, Budget
+from ai_prof.runs.checkout import Checkout
+from ai_prof.runs.workloads import Workload
+
+CODE = Checkout(Path("/nowhere"), "abc", dirty=False)
+WORK = Workload(
+    name=WORKLOAD, folder=Path("/nowhere"), command=("python",), device="cuda", gpus=1, requires=(),
+    timeout_s=1, env={}, faults=("slow",), structure=(), rules=Rules(),
+)  # fmt: skip
+
+
+class FakeBench(Bench):
+    """Launches nothing: each run is what `made` gives for its side and order."""
+
+    def __init__(self, made, seconds: float = 0.0, **options: object) -> None:
+        super().__init__(
+            checkout=CODE,
+            folder=Path("/nowhere"),
+            session="now",
+            pythons={WORKLOAD: "python"},
+            machine={},
+            **options,
+        )
+        self.made, self.jobs = made, []
+        self.seconds = {WORKLOAD: seconds} if seconds else {}
+
+    def _measure(self, jobs, _earlier=None):
+        self.jobs += jobs
+        return [self.made(job) for job in jobs]
+
+
+def fresh(bench: FakeBench, minutes: float = 20.0, flagged: int = 1):
+    base = Side(CODE, WORK, "python")
+    return bench.against_base(WORK, base, confirm.plan(flagged), Rules(), Budget(minutes))
+
+
+def drifting(slower: float = 1.0, drift: float = 0.01):
+    machine = Machine(1, run_sd=0.001)
+    return lambda job: machine.launch(
+        (slower if job.side == "head" else 1.0) * (1 + drift) ** job.order, session="now", order=job.order
+    )
+
+
+def test_a_steady_machine_gets_the_plans_launches_in_its_order():
+    bench = FakeBench(drifting(drift=0.0), regress="slow=2")
+    runs = fresh(bench)
+    assert (len(runs.base), len(runs.head), runs.paired) == (6, 6, False)
+    assert [job.side for job in bench.jobs] == confirm.schedule(6)
+    assert {job.side: job.regress for job in bench.jobs} == {"base": None, "head": "slow=2"}
+
+
+def test_a_drift_widens_the_design_and_the_verdict_says_so():
+    runs = fresh(FakeBench(drifting(slower=1.03)))
+    assert (len(runs.base), len(runs.head), runs.paired) == (10, 10, True)
+    priors = screen.table_priors("cuda")
+    flagged = decide.screen_workload(
+        WORKLOAD,
+        [make_run(order=i) for i in range(3)],
+        [make_run(session="now", order=i, kernel_time=3.3) for i in range(3)],
+        rules=Rules(),
+        priors=priors,
+    )
+    (final,) = decide.settle([flagged], {WORKLOAD: runs}, rules={}, priors=priors)
+    assert final.reason is Reason.REGRESSED
+    assert any("10 pairs were made and compared" in note for note in final.notes)
+
+
+def test_a_drift_without_time_for_more_leaves_the_plans_own_launches():
+    bench = FakeBench(drifting(slower=1.03), seconds=10.0)
+    # Time for the plan's own launches alone: it is spent as they are made.
+    budget = Budget(20.0)
+    made = bench.made
+
+    def spending(job):
+        budget.begun -= 1200.0 * (job.order == 11)
+        return made(job)
+
+    bench.made = spending
+    runs = bench.against_base(WORK, Side(CODE, WORK, "python"), confirm.plan(1), Rules(), budget)
+    assert (len(runs.base), len(runs.head), runs.paired) == (6, 6, False)
+
+
+def test_a_drift_that_pairs_cannot_settle_widens_nothing():
+    runs = fresh(FakeBench(drifting()), flagged=12)
+    assert (len(runs.base), runs.paired) == (7, False)
+
+
+def test_what_the_budget_has_no_time_for_is_not_begun():
+    bench = FakeBench(drifting(), seconds=40.0)
+    runs = fresh(bench, minutes=6.0)
+    assert (runs.base, runs.head, bench.jobs) == ([], [], [])
+
+
+def test_a_base_that_does_not_run_is_said_after_its_first_block():
+    bench = FakeBench(
+        lambda job: (
+            make_run(problem=Reason.FAILED, detail="no such module") if job.side == "base" else make_run()
+        )
+    )
+    with pytest.raises(BaseError, match="no such module"):
+        fresh(bench)
+    assert len(bench.jobs) == 4

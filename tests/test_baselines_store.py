@@ -63,7 +63,7 @@ def test_no_baseline_is_none(tmp_path):
         (lambda _: b"\xff\xfe{}", "is not valid JSON"),
         (lambda _: b"[]", "is not a baseline"),
         (lambda _: b"{}", "is not a baseline"),
-        (lambda data: data.replace(b"baseline/1", b"baseline/2"), "has schema version 2"),
+        (lambda data: data.replace(b"baseline/2", b"baseline/3"), "has schema version 3"),
         (lambda data: data.replace(b'"order":0', b'"order":"x"'), "is damaged"),
         (lambda data: re.sub(rb'"runs": \[.*\]', b'"runs": []', data, flags=re.DOTALL), "holds no runs"),
         (lambda data: data.replace(b'"workload": "train"', b'"workload": "other"'), "holds the baseline of"),

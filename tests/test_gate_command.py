@@ -166,7 +166,7 @@ def damaged(text: str, how: str) -> str:
     if how == "cut":
         return text[: len(text) // 2]
     if how == "newer":
-        return text.replace("ai-prof/baseline/1", "ai-prof/baseline/2")
+        return text.replace("ai-prof/baseline/2", "ai-prof/baseline/3")
     if how == "foreign":
         return text.replace('"machine_key": "', '"machine_key": "other-')
     return "not a baseline"
@@ -175,7 +175,7 @@ def damaged(text: str, how: str) -> str:
 UNUSABLE = {
     "corrupt": (2, "not valid JSON"),
     "cut": (2, "cut short"),
-    "newer": (2, "schema version 2"),
+    "newer": (2, "schema version 3"),
     "foreign": (3, "other-"),
 }
 

@@ -48,11 +48,11 @@ def load(path: Path, baseline: store.Baseline) -> list[Acceptance]:
 
 
 def add(path: Path, baseline: store.Baseline, changes: Sequence[Acceptance]) -> Path:
-    """Accept more changes of the baseline at `path`; one of the same metric takes the older one's place."""
+    """Accept more changes of the baseline at `path`; one of the same metric and place ends an older one."""
     file = path_of(path)
     with one_writer(file.parent):
-        kept = {each.metric: each for each in load(path, baseline)}
-        kept |= {each.metric: each for each in changes}
+        kept = {(each.metric, each.place): each for each in load(path, baseline)}
+        kept |= {(each.metric, each.place): each for each in changes}
         fields = {
             "schema": SCHEMA,
             "workload": baseline.workload,
@@ -60,7 +60,7 @@ def add(path: Path, baseline: store.Baseline, changes: Sequence[Acceptance]) -> 
             "baseline": store.digest(baseline),
         }
         lines = [f'"{name}": {msgspec.json.encode(value).decode()},' for name, value in fields.items()]
-        body = ",\n".join(msgspec.json.encode(kept[metric]).decode() for metric in sorted(kept))
+        body = ",\n".join(msgspec.json.encode(kept[key]).decode() for key in sorted(kept))
         write_file(file, "\n".join(["{", *lines, '"changes": [', body, "]", "}", ""]).encode())
     return file
 

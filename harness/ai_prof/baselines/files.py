@@ -15,12 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+PARTIAL = ".partial"  # how the name of a file ends that is being written
+
+
 def write_file(path: Path, data: bytes) -> None:
     """Write a file at once, or not at all. Raises BaselineError where it cannot be written."""
     temporary: str | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PARTIAL)
         with os.fdopen(handle, "wb") as file:
             os.fchmod(file.fileno(), 0o644)
             file.write(data)
@@ -52,6 +55,8 @@ def one_writer(folder: Path) -> Iterator[None]:
         ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
+        for leftover in folder.glob(f".*{PARTIAL}"):  # of a writer that was killed
+            leftover.unlink(missing_ok=True)
         yield
     finally:
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""When a baseline may be replaced, and what a replacement moves. Pure functions."""
+"""When a baseline may be replaced, by what, and what a replacement moves. Pure functions."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from ai_prof.baselines.store import Baseline
+from ai_prof.baselines.store import Baseline, Entry, Origin
+from ai_prof.errors import BaselineError
+from ai_prof.gate import drift
 from ai_prof.gate.metrics import METRICS, PROVISIONAL_SD, Backend, Metric
-from ai_prof.gate.model import Reason, Run, WorkloadVerdict
-from ai_prof.gate.values import effect_of, run_values, session_values
+from ai_prof.gate.model import Acceptance, Anchor, Reason, Run, WorkloadVerdict
+from ai_prof.gate.values import beyond_floor, effect_of, run_values, session_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,6 +61,100 @@ def renewed(old: Baseline | None, runs: Sequence[Run], verdict: WorkloadVerdict 
     """The runs of the new baseline: the new join the old where nothing moved, else they replace them."""
     joins = old is not None and verdict is not None and verdict.reason is Reason.PASS
     return [*old.runs, *runs] if old is not None and joins else list(runs)
+
+
+def refreshed(facts: RefreshFacts, current: Baseline | None, origin: Origin) -> Baseline:
+    """The new baseline, over `current`: the one that lies there by now.
+
+    Raises BaselineError where another refresh replaced the one that the new runs were compared with.
+    """
+    if not _still_there(facts.old, current):
+        raise BaselineError(
+            f"{facts.workload}: its baseline was replaced while this one was measured: refresh again"
+        )
+    runs = renewed(current, facts.runs, facts.verdict)
+    entry = Entry(
+        **msgspec.structs.asdict(origin),
+        sessions=len({run.session for run in runs}),
+        runs=len(runs),
+        moved={row.metric: (row.old, row.new) for row in moved(current.runs, runs) if _matters(row)}
+        if current
+        else {},
+    )
+    return Baseline(
+        workload=facts.workload,
+        machine_key=facts.machine_key,
+        backend=facts.backend,
+        origin=origin,
+        log=[*(current.log if current else []), entry],
+        anchor=_anchor(facts, current, origin),
+        runs=runs,
+    )
+
+
+def _still_there(old: Baseline | None, current: Baseline | None) -> bool:
+    """Whether nothing but more runs came to the baseline since it was compared with."""
+    if old is None or current is None:
+        return old is current
+    known = {(run.session, run.order) for run in current.runs}
+    return all((run.session, run.order) in known for run in old.runs)
+
+
+def _anchor(facts: RefreshFacts, current: Baseline | None, origin: Origin) -> Anchor:
+    """The pinned runs, those of the first session, and what people wanted since."""
+    anchor = current.anchor if current else None
+    if anchor is None:
+        first, of = (current.runs, current.origin) if current else (facts.runs, origin)
+        session = first[0].session
+        slim = [_slim(run) for run in first if run.session == session and run.problem is None]
+        anchor = Anchor(when=of.when, commit=of.commit, runs=slim)
+    return msgspec.structs.replace(anchor, accepted=[*anchor.accepted, *_wanted(facts, origin)])
+
+
+def _wanted(facts: RefreshFacts, origin: Origin) -> list[Acceptance]:
+    """The totals that this refresh moves on purpose: what was accepted, and what improved."""
+    verdict = facts.verdict
+    if verdict is None:
+        return []
+    cells = [
+        Acceptance(
+            metric=cell.metric,
+            old=cell.baseline,
+            new=cell.candidate,
+            who=origin.who,
+            why=origin.why,
+            when=origin.when,
+            commit=origin.commit,
+        )
+        for cell in verdict.cells
+        if cell.reason in {Reason.ACCEPTED, Reason.IMPROVED}
+        and METRICS[cell.metric].role == "total"
+        and cell.baseline is not None
+        and cell.candidate is not None
+    ]
+    drifted = [each for each in verdict.accepted if each.place == drift.PLACE]
+    return [*cells, *(msgspec.structs.replace(each, place="") for each in drifted)]
+
+
+def _slim(run: Run) -> Run:
+    """What of a run the anchor needs."""
+    return Run(
+        workload=run.workload,
+        session=run.session,
+        order=run.order,
+        host=run.host,
+        started=run.started,
+        commit=run.commit,
+        metrics=run.metrics,
+    )
+
+
+def _matters(row: Moved) -> bool:
+    """Whether a value moved beyond its floor; a count, at all."""
+    if row.old is None or row.new is None:
+        return row.old is not row.new
+    metric = METRICS[row.metric]
+    return row.old != row.new if metric.role == "structure" else beyond_floor(metric.floor, row.old, row.new)
 
 
 def moved(old: Sequence[Run], new: Sequence[Run]) -> list[Moved]:

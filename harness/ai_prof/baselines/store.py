@@ -9,9 +9,10 @@ import msgspec
 
 from ai_prof.baselines import profiles as codec
 from ai_prof.baselines.files import write_file
+from ai_prof.baselines.migrate import VERSION, migrated
 from ai_prof.errors import BaselineError, NothingToCompareError
 from ai_prof.gate.metrics import Backend
-from ai_prof.gate.model import Run
+from ai_prof.gate.model import Anchor, Run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from ai_prof.timeline.profile import Profile
 
-SCHEMA = "ai-prof/baseline/1"
+SCHEMA = f"ai-prof/baseline/{VERSION}"
 NO_PROFILES: Mapping[str, Profile] = {}
 PROFILES_LIMIT = 2_000_000  # bytes; a repository keeps every version of them
 
@@ -34,9 +35,21 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     dirty: bool = False
 
 
-class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored runs of one workload on one kind of machine. `anchor` is the pinned one for drift.
+class Entry(Origin, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of a baseline's log: its origin, what it had then, and what moved.
 
+    `moved` holds every value that moved by more than its floor, old beside new.
+    """
+
+    sessions: int
+    runs: int
+    moved: dict[str, tuple[float | None, float | None]] = {}
+
+
+class Baseline(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored runs of one workload on one kind of machine, and how it came to be, oldest first.
+
+    `anchor` is what drift is held against, None until the first refresh.
     `profiles` is the SHA-256 of the file that holds the runs' aligned profiles, None where none was stored.
     """
 
@@ -45,7 +58,8 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     machine_key: str
     backend: Backend
     origin: Origin
-    anchor: dict[str, Any] | None = None
+    log: list[Entry] = []
+    anchor: Anchor | None = None
     profiles: str | None = None
     runs: list[Run]
 
@@ -128,14 +142,14 @@ def _decode(data: bytes, path: Path) -> Baseline:
     family, _, version = str(head.get("schema", "")).rpartition("/")
     if family != "ai-prof/baseline" or not version.isdigit():
         raise BaselineError(f"{path}: is not a baseline (schema {head.get('schema')!r}): {remedy}")
-    if version != SCHEMA.rpartition("/")[2]:
+    if not 1 <= int(version) <= VERSION:
         raise BaselineError(
-            f"{path}: has schema version {version}, this ai-prof reads {SCHEMA.rpartition('/')[2]}: "
+            f"{path}: has schema version {version}, this ai-prof reads 1 to {VERSION}: "
             f"use the ai-prof that wrote it, or record it again with `ai-prof baseline refresh`"
         )
     try:
-        baseline = msgspec.json.decode(data, type=Baseline)
-    except msgspec.ValidationError as error:
+        baseline = msgspec.convert(migrated(head, int(version)), Baseline)
+    except (msgspec.ValidationError, AttributeError, TypeError) as error:
         raise BaselineError(f"{path}: is damaged ({error}): {remedy}") from error
     if not baseline.runs:
         raise BaselineError(f"{path}: holds no runs: {remedy}")
@@ -143,14 +157,20 @@ def _decode(data: bytes, path: Path) -> Baseline:
 
 
 def encode(baseline: Baseline) -> bytes:
-    """The file's bytes: every field on a line of its own, one run a line, runs in order."""
+    """The file's bytes: a field, a run or an entry of the log on a line of its own, runs in order."""
     fields = {name: getattr(baseline, name) for name in baseline.__struct_fields__ if name != "runs"}
-    lines = [f'"{name}": {msgspec.json.encode(value).decode()},' for name, value in fields.items()]
+    lines = [f'"{name}": {_line(name, value)},' for name, value in fields.items()]
     runs = sorted(baseline.runs, key=lambda run: (run.session, run.order))
     # Where a capture lay on the machine that recorded it is nobody's business elsewhere.
     runs = [msgspec.structs.replace(run, capture=None) for run in runs]
     body = ",\n".join(msgspec.json.encode(run).decode() for run in runs)
     return "\n".join(["{", *lines, '"runs": [', body, "]", "}", ""]).encode()
+
+
+def _line(name: str, value: Any) -> str:
+    if name != "log" or not value:
+        return msgspec.json.encode(value).decode()
+    return "[\n" + ",\n".join(msgspec.json.encode(entry).decode() for entry in value) + "\n]"
 
 
 def digest(baseline: Baseline) -> str:

@@ -1,4 +1,4 @@
-"""`ai-prof baseline refresh`: measure the workloads and store the runs as this machine's baseline."""
+"""`ai-prof baseline refresh|show|log`: store runs as this machine's baseline, and look at what is stored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from ai_prof.baselines import accepted, store
-from ai_prof.baselines.refresh import Moved, RefreshFacts, moved, refusals, renewed
+from ai_prof.baselines.files import one_writer
+from ai_prof.baselines.refresh import Moved, RefreshFacts, moved, refreshed, refusals
+from ai_prof.cli import baseline_show
 from ai_prof.cli.console import OutputConsole
 from ai_prof.cli.gate_options import add_gate_options, make_request
 from ai_prof.cli.own_folder import make_folder, make_own_folder
@@ -23,6 +25,8 @@ from ai_prof.runs.stored import LOCAL, origin
 if TYPE_CHECKING:
     import argparse
 
+    from ai_prof.baselines.store import Origin
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
@@ -31,9 +35,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     refresh = verbs.add_parser("refresh", help=text, description=text)
     add_gate_options(refresh)
     refresh.add_argument("--reason", required=True, help="why, kept in the baseline's origin")
+    text = "print what is stored, and the smallest change that three runs would show against it"
+    baseline_show.add_arguments(verbs.add_parser("show", help=text, description=text))
+    text = "print who stored what when and why, and the values that it moved"
+    baseline_show.add_arguments(verbs.add_parser("log", help=text, description=text))
 
 
 def run(args: argparse.Namespace) -> int:
+    """Do what the second word says."""
+    verbs = {"refresh": refresh, "show": baseline_show.show, "log": baseline_show.log}
+    return verbs[args.baseline_verb](args)
+
+
+def refresh(args: argparse.Namespace) -> int:
     """Measure, compare with the old baselines, refuse or store. All workloads are stored, or none."""
     request, _ = make_request(args, unseen=True)
     code = checkout.inspect(request.root)
@@ -51,26 +65,23 @@ def run(args: argparse.Namespace) -> int:
     if refused:
         raise BaselineError("refused, nothing was stored: " + "; ".join(refused))
     for each in facts.values():
-        runs = renewed(each.old, each.runs, each.verdict)
-        old = each.old.runs if each.old else []
-        baseline = store.Baseline(
-            workload=each.workload,
-            machine_key=each.machine_key,
-            backend=each.backend,
-            origin=origin(code, args.reason),
-            anchor=each.old.anchor if each.old else None,
-            runs=runs,
-        )
-        profiles = profiles_of(each.runs)
-        if each.old:
-            profiles |= store.load_profiles(
-                store.path_of(request.baselines, each.machine_key, each.workload), each.old
-            )
-        path = store.save(request.baselines, baseline, profiles)
-        accepted.end(path)
-        show(each.workload, moved(old, each.runs))
-        sys.stderr.write(f"ai-prof: {path}: {len(runs)} runs of {baseline.sessions} sessions\n")
+        keep(request, each, origin(code, args.reason))
     return 0
+
+
+def keep(request: Request, facts: RefreshFacts, why: Origin) -> None:
+    """Store one workload's new runs, on top of what lies there by now."""
+    path = store.path_of(request.baselines, facts.machine_key, facts.workload)
+    with one_writer(path.parent):
+        current = store.load(request.baselines, facts.machine_key, facts.workload)
+        new = refreshed(facts, current, why)
+        profiles = profiles_of(facts.runs)
+        if current is not None:
+            profiles |= store.load_profiles(path, current)
+        store.save(request.baselines, new, profiles)
+        accepted.end(path)
+    show(facts.workload, moved(facts.old.runs if facts.old else [], facts.runs))
+    sys.stderr.write(f"ai-prof: {path}: {len(new.runs)} runs of {new.sessions} sessions\n")
 
 
 def gather(request: Request, verdict: BuildVerdict, workload: WorkloadVerdict) -> RefreshFacts:

@@ -32,7 +32,7 @@ class Accepted(NamedTuple):
 
 def accepted_totals(plain: Sequence[Comparison], accepted: Sequence[Acceptance]) -> dict[str, Accepted]:
     """The accepted ones of the comparisons, by metric."""
-    by_metric = {each.metric: each for each in accepted}
+    by_metric = {each.metric: each for each in accepted if not each.place}
     return {
         item.metric.key: Accepted(by_metric[item.metric.key], item)
         for item in plain
@@ -41,20 +41,22 @@ def accepted_totals(plain: Sequence[Comparison], accepted: Sequence[Acceptance])
 
 
 def moved(runs: Sequence[Run], accepted: Sequence[Acceptance], rules: Rules) -> list[Run]:
-    """The runs as they would be with the accepted changes of totals in them."""
-    shifts = {}
+    """The runs as they would be with the accepted changes of totals in them, those without a place."""
+    shifts: dict[str, float] = {}
     for each in accepted:
         metric = METRICS[each.metric]
-        if metric.role == "total":
+        if metric.role == "total" and not each.place:
             floor = rules.floor(metric)
-            shifts[metric] = (metric.y(each.new, floor) - metric.y(each.old, floor), floor)
+            shift = metric.y(each.new, floor) - metric.y(each.old, floor)
+            shifts[metric.key] = shifts.get(metric.key, 0.0) + shift
     done = []
     for run in runs:
         values = dict(run.metrics)
-        for metric, (shift, floor) in shifts.items():
+        for key, shift in shifts.items():
+            metric, floor = METRICS[key], rules.floor(METRICS[key])
             y = transformed(run, metric, floor)
             if y is not None:
-                values[metric.key] = metric.value(y + shift, floor)
+                values[key] = metric.value(y + shift, floor)
         done.append(msgspec.structs.replace(run, metrics=values))
     return done
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ai_prof.gate import acceptance, confirm, judge, notes, profile_cells, repeated, screen, structure
+from ai_prof.gate import acceptance, confirm, drift, judge, notes, profile_cells, repeated, screen, structure
 from ai_prof.gate.comparison import Comparison, holm
-from ai_prof.gate.conclude import FAIL_ON, build
+from ai_prof.gate.conclude import CODES, FAIL_ON, build
 from ai_prof.gate.metrics import METRICS, TOTALS, Rules
-from ai_prof.gate.model import Acceptance, Cell, Evidence, Reason, Run, WorkloadVerdict
+from ai_prof.gate.model import Acceptance, Anchor, Cell, Evidence, Reason, Run, WorkloadVerdict
 from ai_prof.gate.values import run_values
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ __all__ = ["ALPHA", "FAIL_ON", "Fresh", "build", "by_strength", "screen_workload
 
 ALPHA = 0.01
 NO_PROFILES: Mapping[str, Profile] = {}
+NO_ANCHORS: Mapping[str, Anchor] = {}
 
 
 class Fresh(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,11 +64,13 @@ def screen_workload(  # noqa: PLR0913 - all that a comparison rests on
     priors: Mapping[str, Prior],
     profiles: Mapping[str, Profile] = NO_PROFILES,
     accepted: Sequence[Acceptance] = (),
+    anchor: Anchor | None = None,
 ) -> WorkloadVerdict:
     """Compare a candidate's runs with a stored baseline's; flag what fresh runs must settle.
 
     `priors` are `screen.shared_priors` of all the workloads' baselines, `profiles` the runs' by digest,
-    `accepted` the changes that a person accepted since the baseline was stored.
+    `accepted` the changes that a person accepted since the baseline was stored, `anchor` what drift is held
+    against.
     """
     sound = [run for run in baseline if run.problem is None]
     verdict = WorkloadVerdict(
@@ -96,6 +99,7 @@ def screen_workload(  # noqa: PLR0913 - all that a comparison rests on
     verdict.notes = [
         *found.notes,
         *_left_out(candidate, totals),
+        *found.broken,
         *_notes(totals),
         *notes.multimodal(sound, candidate),
         *seen.notes,
@@ -106,7 +110,12 @@ def screen_workload(  # noqa: PLR0913 - all that a comparison rests on
     if verdict.flagged:
         for change in found.worse:
             change.reason = Reason.INCONCLUSIVE
-    return _conclude(verdict, compared=found.compared + len(items))
+    verdict = _conclude(verdict, compared=found.compared + len(items))
+    if verdict.reason is Reason.PASS and found.broken:
+        verdict.reason, verdict.why = Reason.STRUCTURE_CHANGED, "; ".join(found.broken)
+    if anchor is None or verdict.flagged or verdict.reason in {Reason.REGRESSED, Reason.INCOMPARABLE}:
+        return verdict
+    return drift.flag(verdict, drift.compare(anchor, sound, candidate, rules, priors, accepted), anchor)
 
 
 def unscreened(workload: str, why: str) -> WorkloadVerdict:
@@ -122,6 +131,7 @@ def settle(  # noqa: PLR0913 - all that a comparison rests on
     priors: Mapping[str, Prior],
     alpha: float = ALPHA,
     profiles: Mapping[str, Profile] = NO_PROFILES,
+    anchors: Mapping[str, Anchor] = NO_ANCHORS,
 ) -> list[WorkloadVerdict]:
     """Settle every flagged verdict by its workload's fresh runs; the others pass through.
 
@@ -139,6 +149,8 @@ def settle(  # noqa: PLR0913 - all that a comparison rests on
         disturbed = _disturbed(verdict, (*runs.base, *runs.head))
         if disturbed is not None:
             unsettled[name] = disturbed
+        elif verdict.drift:
+            unsettled[name] = _settled_drift(verdict, runs, rules, priors, anchors, len(flagged))
         elif runs.base and not plan.reachable:
             unsettled[name] = _with_note(verdict, "not settled: too few fresh runs to reach alpha")
         elif runs.head:
@@ -148,10 +160,37 @@ def settle(  # noqa: PLR0913 - all that a comparison rests on
     for verdict in verdicts:
         name = verdict.workload
         if name in settled:
-            done.append(_settled(verdict, fresh[name], settled[name], floors[name], alpha))
+            final = _settled(verdict, fresh[name], settled[name], floors[name], alpha)
+            if CODES[final.reason] == 0 and name in anchors:
+                # What the screen flagged and fresh runs cleared may have drifted all the same.
+                again = _settled_drift(final, fresh[name], rules, priors, anchors, len(flagged))
+                final = again if again.reason is Reason.REGRESSED else final
+            done.append(final)
         else:
             done.append(unsettled.get(name, verdict))
     return done
+
+
+def _settled_drift(  # noqa: PLR0913, PLR0917 - all that a comparison rests on
+    verdict: WorkloadVerdict,
+    runs: Fresh,
+    rules: Mapping[str, Rules],
+    priors: Mapping[str, Prior],
+    anchors: Mapping[str, Anchor],
+    flagged: int,
+) -> WorkloadVerdict:
+    """A drift after as many fresh runs of the candidate again; open where there are none."""
+    anchor = anchors.get(verdict.workload)
+    if anchor is None or not runs.head:
+        return verdict
+    sound = [run for run in verdict.baseline_runs if run.problem is None]
+    own = rules.get(verdict.workload, Rules())
+    first, second = (
+        drift.compare(anchor, sound, half, own, priors, verdict.accepted)
+        for half in (verdict.candidate_runs, runs.head)
+    )
+    marked = drift.flag(verdict, first, anchor)
+    return drift.settle(marked, runs.head, (first, second), anchor, flagged) if marked.drift else verdict
 
 
 def by_strength(verdicts: Sequence[WorkloadVerdict]) -> list[WorkloadVerdict]:
@@ -178,9 +217,20 @@ def _unfit(
             Reason.NO_BASELINE,
             "no baseline: record one with `ai-prof gate --record`",
         )
+    elif (difference := _taken_otherwise(baseline, candidate)) is not None:
+        verdict.reason, verdict.why = Reason.INCOMPARABLE, difference
     else:
         return None
     return verdict
+
+
+def _taken_otherwise(baseline: Sequence[Run], candidate: Sequence[Run]) -> str | None:
+    """How the captures of both sides differ; None where they are alike, or do not say."""
+    old, new = ({run.captured for run in side if run.captured} for side in (baseline, candidate))
+    if not old or not new or old == new:
+        return None
+    was, now = (" and ".join(sorted(side)) for side in (old, new))
+    return f"captured at {now}, the baseline at {was}: capture both alike, or record the baseline again"
 
 
 def _disturbed(verdict: WorkloadVerdict, runs: Sequence[Run]) -> WorkloadVerdict | None:

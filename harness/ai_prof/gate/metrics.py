@@ -65,10 +65,14 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What `workload.toml` and the configuration override for one workload."""
+    """What `workload.toml` and the configuration override for one workload.
+
+    `promised` names the counts that are the same in every iteration of every run.
+    """
 
     floors: dict[str, Floor] = {}
     policy: dict[str, Policy] = {}
+    promised: tuple[str, ...] = ()
 
     def floor(self, metric: Metric) -> Floor:
         """The floor that holds for this workload."""

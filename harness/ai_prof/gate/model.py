@@ -42,7 +42,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `structure` holds counts per iteration: an int where every iteration had the same, None where they
     differ. `kernels` is the multiset of normalised kernel names of one iteration, None likewise.
     `metrics` holds None where a metric does not exist for the run (no copies: no overlap). `profile` is the
-    digest of the run's aligned profile, which is kept beside the runs.
+    digest of the run's aligned profile, which is kept beside the runs. `captured` says how the capture was
+    taken, as "api, graphs by node".
     """
 
     workload: str
@@ -62,6 +63,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reported: dict[str, int] | None = None
     capture: str | None = None
     profile: str | None = None
+    captured: str = ""
     problem: Reason | None = None
     detail: str | None = None
 
@@ -71,8 +73,8 @@ class Acceptance(
 ):
     """A change of one metric or count that a person wants: `old` and `new` are values in its unit.
 
-    `place` names the work that a metric of the aligned profile is about; `report` is the run id of the
-    report that showed the change. Who, why, when (RFC 3339, UTC) and at which commit it was accepted.
+    `place` names the work that a metric of the aligned profile is about, or the anchor. Who, why, when
+    (RFC 3339, UTC) and at which commit it was accepted; `report` is the run id of the report that showed it.
     """
 
     metric: str
@@ -84,6 +86,18 @@ class Acceptance(
     commit: str | None = None
     report: str = ""
     place: str = ""
+
+
+class Anchor(msgspec.Struct, frozen=True, kw_only=True):
+    """The pinned runs that drift is held against: from the first refresh on, and never moved by one.
+
+    `accepted` are the changes that people wanted since. `when` and `commit` are of the pinned runs.
+    """
+
+    when: str
+    commit: str | None
+    runs: list[Run]
+    accepted: list[Acceptance] = []
 
 
 class Cell(msgspec.Struct, kw_only=True):
@@ -129,13 +143,15 @@ class StructureChange(msgspec.Struct, kw_only=True):
 class WorkloadVerdict(msgspec.Struct, kw_only=True):
     """Everything about one workload that a report shows.
 
-    `flagged` means fresh runs must settle it; until then its reason is inconclusive.
+    `flagged` means fresh runs must settle it; until then its reason is inconclusive. `drift` says that the
+    flag is about the anchor, which no fresh runs of base can settle.
     """
 
     workload: str
     reason: Reason
     why: str = ""
     flagged: bool = False
+    drift: bool = False
     provisional: bool = False
     evidence: Evidence = Evidence.NONE
     cells: list[Cell] = []

@@ -41,11 +41,15 @@ class Speed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Structure(msgspec.Struct, frozen=True, kw_only=True):
-    """What the comparison found: `compared` counts of the table were constant on both sides."""
+    """What the comparison found: `compared` counts of the table were constant on both sides.
+
+    `broken` says which counts vary in the candidate though its `workload.toml` promises them constant.
+    """
 
     changes: list[StructureChange]
     compared: int
     notes: list[str] = []
+    broken: list[str] = []
 
     @property
     def worse(self) -> list[StructureChange]:
@@ -87,7 +91,18 @@ def compare(
             changes.append(_as_accepted(change, wanted.get(metric.key)))
     if rules.policy_of("kernels") != "ignore":
         changes += _kernels(baseline, candidate)
-    return Structure(changes=changes, compared=compared, notes=notes)
+    return Structure(
+        changes=changes, compared=compared, notes=notes, broken=_broken_promises(candidate, rules)
+    )
+
+
+def _broken_promises(candidate: Sequence[Run], rules: Rules) -> list[str]:
+    return [
+        f"{metric.label} per iteration vary, though workload.toml promises them constant"
+        for metric in COUNTS
+        if metric.key in rules.promised
+        and _constant(run.structure.get(metric.key) for run in candidate) is None
+    ]
 
 
 def _constant(values: Iterable[int | None]) -> int | None:

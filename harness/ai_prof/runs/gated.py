@@ -9,6 +9,8 @@ from datetime import datetime, timezone
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from ai_prof.baselines import store
 from ai_prof.baselines.machine_key import machine_key
 from ai_prof.errors import NothingToCompareError
@@ -170,11 +172,13 @@ def _record(
     for name, runs in bench.baselines(workloads, request.runs).items():
         if any(run.problem for run in runs):
             continue
+        why = origin(bench.checkout, "recorded by `ai-prof gate --record`")
         baseline = store.Baseline(
             workload=name,
             machine_key=key,
             backend=device,
-            origin=origin(bench.checkout, "recorded by `ai-prof gate --record`"),
+            origin=why,
+            log=[store.Entry(**msgspec.structs.asdict(why), sessions=1, runs=len(runs))],
             runs=runs,
         )
         store.save(request.root / LOCAL / "baselines", baseline, profiles_of(runs))
@@ -189,6 +193,7 @@ def _judge(
     runs = bench.candidates(measured, request.runs)
     rules = {workload.name: workload.rules for workload in ready}
     history = {name: each.baseline.runs for name, each in stored.items()}
+    anchors = {name: a for name, each in stored.items() if (a := each.baseline.anchor) is not None}
     profiles = profiles_of(run for each in runs.values() for run in each)
     profiles |= {digest: one for each in stored.values() for digest, one in each.profiles.items()}
     priors = screen.shared_priors(history, ready[0].device)
@@ -206,6 +211,7 @@ def _judge(
             priors=priors,
             profiles=profiles,
             accepted=stored[name].accepted if name in stored else (),
+            anchor=anchors.get(name),
         )
         verdict.baseline = stored[name].provenance() if name in stored else {}
         verdicts.append(verdict)
@@ -214,7 +220,15 @@ def _judge(
         return verdicts
     fresh = settler.fresh(flagged)
     profiles |= profiles_of(run for each in fresh.values() for run in (*each.base, *each.head))
-    return decide.settle(verdicts, fresh, rules=rules, priors=priors, alpha=request.alpha, profiles=profiles)
+    return decide.settle(
+        verdicts,
+        fresh,
+        rules=rules,
+        priors=priors,
+        alpha=request.alpha,
+        profiles=profiles,
+        anchors=anchors,
+    )
 
 
 def _without_baseline(request: Request, name: str) -> WorkloadVerdict:

@@ -126,6 +126,7 @@ def with_evidence(run: Run, trace: Trace) -> Run:
         run = msgspec.structs.replace(run, profile=seen.profile.digest())
     return msgspec.structs.replace(
         run,
+        captured=_captured(trace),
         iterations=seen.iterations,
         metrics=dict(seen.metrics),
         structure=dict(seen.structure),
@@ -133,6 +134,13 @@ def with_evidence(run: Run, trace: Trace) -> Run:
         iteration_ms=list(seen.iteration_ms),
         gap_causes_ms=dict(seen.gap_causes_ms),
     )
+
+
+def _captured(trace: Trace) -> str:
+    """How the processes of a capture were captured, as their files say; empty where they say nothing."""
+    headers = [process.header for process in trace.processes]
+    ways = {(str(h["level"]), str(h.get("graphs", "node"))) for h in headers if "level" in h}
+    return " and ".join(f"{level}, graphs by {graphs}" for level, graphs in sorted(ways))
 
 
 def profiles_of(runs: Iterable[Run]) -> dict[str, Profile]:

@@ -42,7 +42,7 @@ class Settler:
         Building base is no part of it.
         """
         plan = confirm.plan(len(flagged), self.alpha)
-        bases = [self._base(self.workloads[verdict.workload]) for verdict in flagged]
+        bases = [self._base(verdict) for verdict in flagged]
         budget = Budget(self.minutes)
         made = {
             verdict.workload: self._one(verdict, base, plan, budget)
@@ -84,8 +84,11 @@ class Settler:
             return msgspec.structs.replace(fresh, no_base=no_base)
         return Fresh()
 
-    def _base(self, workload: Workload) -> Side | BaseError:
+    def _base(self, verdict: WorkloadVerdict) -> Side | BaseError:
         """The other side, built; or why there is none to run."""
+        workload = self.workloads[verdict.workload]
+        if verdict.drift:
+            return BaseError("the anchor is older than base")
         commit = self.against or self.stored[workload.name].commit
         if commit is None:
             return BaseError("its baseline is not of one commit")

@@ -104,7 +104,7 @@ def load(file: Path) -> Workload:
         env=declared.env,
         faults=declared.faults,
         structure=declared.structure,
-        rules=Rules(floors=declared.floors, policy=declared.policy),
+        rules=Rules(floors=declared.floors, policy=declared.policy, promised=declared.structure),
     )
 
 

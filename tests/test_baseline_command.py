@@ -1,0 +1,94 @@
+"""`ai-prof baseline`: refreshed twice and looked at; a project whose workload needs no device."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from fake_project import Project, enter
+from test_baselines_store import KEY, baseline
+
+from ai_prof.baselines import accepted, store
+from ai_prof.cli import main
+from ai_prof.collect.autostart import library_path
+from ai_prof.gate.model import Acceptance
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+needs_library = pytest.mark.skipif(library_path() is None, reason="the native library is not built here")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    return enter(tmp_path, monkeypatch)
+
+
+def stored(project: Project) -> store.Baseline:
+    (path,) = (project.root / "baselines").glob("*/work.json")
+    found = store.load(project.root / "baselines", path.parent.name, "work")
+    assert found is not None
+    return found
+
+
+def refresh(reason: str) -> int:
+    return main(["baseline", "refresh", "--reason", reason])
+
+
+@needs_library
+def test_refreshes_add_up_are_logged_and_end_what_was_accepted(project, capsys):
+    assert refresh("the first") == 0
+    first = stored(project)
+    assert (first.sessions, len(first.runs), len(first.anchor.runs)) == (1, 3, 3)
+    assert {run.captured for run in first.runs} == {""}  # this capture's file does not say
+    project.commit("baseline")
+    (path,) = (project.root / "baselines").glob("*/work.json")
+    wanted = Acceptance(metric="gap_ms", old=1.0, new=1.1, who="ada", why="wanted", when="")
+    accepted.add(path, first, [wanted])
+    project.commit("accepted")
+    assert refresh("the second") == 0
+    assert "gap ratio" in capsys.readouterr().out
+    second = stored(project)
+    assert len(second.runs) == 6
+    assert second.anchor == first.anchor
+    assert [entry.why for entry in second.log] == ["the first", "the second"]
+    assert not accepted.path_of(path).exists()
+
+    assert main(["baseline", "log", "work"]) == 0
+    out = capsys.readouterr().out
+    assert "the second" in out
+    assert second.origin.commit[:12] in out
+    project.commit("refreshed")
+    project.set_work(KERNEL_NS=160_000)
+    project.commit("slower")
+    assert refresh("blind") == 2
+    assert "bury a regression" in capsys.readouterr().err
+    assert stored(project) == second
+
+
+def test_show_gives_what_every_cell_could_miss(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    one = baseline(sessions=4)
+    path = store.save(tmp_path / "baselines", one)
+    accepted.add(path, one, [Acceptance(metric="syncs", old=1, new=2, who="ada", why="wanted", when="")])
+    assert main(["baseline", "show", "--json"]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)
+    cells = {cell["metric"]: cell for cell in shown["metrics"]}
+    assert 0 < cells["iteration_ms"]["mde"] < 1
+    assert cells["kernel_time_ms"]["spread"] > 0
+    assert (cells["syncs"]["value"], cells["syncs"]["mde"]) == (1, None)
+    assert (shown["sessions"], shown["machine_key"]) == (4, KEY)
+    assert [each["metric"] for each in shown["accepted"]] == ["syncs"]
+    assert main(["baseline", "show", "train"]) == 0
+    out = capsys.readouterr().out
+    assert "detectable" in out
+    assert "12 runs of 4 sessions" in out
+    assert "accepted by ada, 1 to 2 (wanted)" in out
+
+
+@pytest.mark.parametrize("verb", ["show", "log"])
+def test_nothing_stored_is_said(tmp_path, monkeypatch, capsys, verb):
+    monkeypatch.chdir(tmp_path)
+    assert main(["baseline", verb]) == 3
+    assert "`ai-prof baseline refresh` makes one" in capsys.readouterr().err

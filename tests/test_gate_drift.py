@@ -29,13 +29,12 @@ def facts(runs, old=None, verdict=None):
     )
 
 
-def settled(verdict, runs, baseline, base=()):
+def settled(verdict, runs, base=()):
     (final,) = decide.settle(
         [verdict],
         {WORKLOAD: Fresh(base=list(base), head=runs)},
         rules={},
         priors=QUIET,
-        anchors={WORKLOAD: baseline.anchor},
     )
     return final
 
@@ -61,13 +60,13 @@ def stepped():
 
 
 def test_twenty_small_steps_alarm_at_the_anchor_and_nowhere_else(stepped):
-    baseline, alone, anchored = stepped
+    _, alone, anchored = stepped
     assert {verdict.reason for verdict in alone} == {Reason.PASS}
     assert not any(verdict.drift for verdict in anchored[:5])  # below 3 %
     last = anchored[-1]
     assert (last.flagged, last.drift, last.reason) == (True, True, Reason.INCONCLUSIVE)
     fresh = Machine(12, session_sd=0.001, run_sd=0.001).session("again", slower=1.004**20)
-    final = settled(last, fresh, baseline)
+    final = settled(last, fresh)
     assert (final.reason, final.evidence) == (Reason.REGRESSED, Evidence.REPEATED)
     assert "since the anchor (2026-01-01, abcdef123456), floor 3 %" in final.why
     (cell,) = [c for c in final.cells if c.metric == "kernel_time_ms"]
@@ -81,11 +80,11 @@ def test_a_drift_behind_a_flag_of_the_screen_alarms_too():
     flagged = screened(baseline, machine.session("now", slower=1.05), baseline.anchor)
     assert (flagged.flagged, flagged.drift) == (True, False)
     base = machine.session("now", 6, slower=1.046)
-    final = settled(flagged, machine.session("now", 6, slower=1.05), baseline, base)
+    final = settled(flagged, machine.session("now", 6, slower=1.05), base)
     assert final.reason is Reason.REGRESSED
     assert "since the anchor" in final.why
     assert final.confirm_base == base
-    assert settled(flagged, machine.session("now", 6), baseline, base).reason is Reason.IMPROVED
+    assert settled(flagged, machine.session("now", 6), base).reason is Reason.IMPROVED
 
 
 def test_no_refresh_moves_the_anchor(stepped):
@@ -97,9 +96,9 @@ def test_no_refresh_moves_the_anchor(stepped):
 
 
 def test_a_drift_that_fresh_runs_do_not_show_passes(stepped):
-    baseline, _, anchored = stepped
+    _, _, anchored = stepped
     fresh = Machine(12, session_sd=0.001, run_sd=0.001).session("again")
-    final = settled(anchored[-1], fresh, baseline)
+    final = settled(anchored[-1], fresh)
     assert final.reason is Reason.PASS
     assert any("flagged as a drift, not confirmed" in note for c in final.cells for note in c.notes)
     (unsettled,) = decide.settle([anchored[-1]], {}, rules={}, priors=QUIET)

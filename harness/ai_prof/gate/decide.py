@@ -24,7 +24,6 @@ __all__ = ["ALPHA", "FAIL_ON", "Fresh", "build", "by_strength", "screen_workload
 
 ALPHA = 0.01
 NO_PROFILES: Mapping[str, Profile] = {}
-NO_ANCHORS: Mapping[str, Anchor] = {}
 
 
 class Fresh(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +78,7 @@ def screen_workload(  # noqa: PLR0913 - all that a comparison rests on
         baseline_runs=list(baseline),
         candidate_runs=list(candidate),
         accepted=list(accepted),
+        anchor=anchor,
         provisional=len({run.session for run in sound}) < 2,
     )
     if (unfit := _unfit(verdict, sound, candidate)) is not None:
@@ -131,7 +131,6 @@ def settle(  # noqa: PLR0913 - all that a comparison rests on
     priors: Mapping[str, Prior],
     alpha: float = ALPHA,
     profiles: Mapping[str, Profile] = NO_PROFILES,
-    anchors: Mapping[str, Anchor] = NO_ANCHORS,
 ) -> list[WorkloadVerdict]:
     """Settle every flagged verdict by its workload's fresh runs; the others pass through.
 
@@ -150,7 +149,7 @@ def settle(  # noqa: PLR0913 - all that a comparison rests on
         if disturbed is not None:
             unsettled[name] = disturbed
         elif verdict.drift:
-            unsettled[name] = _settled_drift(verdict, runs, rules, priors, anchors, len(flagged))
+            unsettled[name] = _settled_drift(verdict, runs, rules, priors, len(flagged))
         elif runs.base and not plan.reachable:
             unsettled[name] = _with_note(verdict, "not settled: too few fresh runs to reach alpha")
         elif runs.head:
@@ -161,9 +160,9 @@ def settle(  # noqa: PLR0913 - all that a comparison rests on
         name = verdict.workload
         if name in settled:
             final = _settled(verdict, fresh[name], settled[name], floors[name], alpha)
-            if CODES[final.reason] == 0 and name in anchors:
+            if CODES[final.reason] == 0:
                 # What the screen flagged and fresh runs cleared may have drifted all the same.
-                again = _settled_drift(final, fresh[name], rules, priors, anchors, len(flagged))
+                again = _settled_drift(final, fresh[name], rules, priors, len(flagged))
                 final = again if again.reason is Reason.REGRESSED else final
             done.append(final)
         else:
@@ -171,16 +170,15 @@ def settle(  # noqa: PLR0913 - all that a comparison rests on
     return done
 
 
-def _settled_drift(  # noqa: PLR0913, PLR0917 - all that a comparison rests on
+def _settled_drift(
     verdict: WorkloadVerdict,
     runs: Fresh,
     rules: Mapping[str, Rules],
     priors: Mapping[str, Prior],
-    anchors: Mapping[str, Anchor],
     flagged: int,
 ) -> WorkloadVerdict:
     """A drift after as many fresh runs of the candidate again; open where there are none."""
-    anchor = anchors.get(verdict.workload)
+    anchor = verdict.anchor
     if anchor is None or not runs.head:
         return verdict
     sound = [run for run in verdict.baseline_runs if run.problem is None]

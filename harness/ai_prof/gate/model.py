@@ -158,6 +158,7 @@ class WorkloadVerdict(msgspec.Struct, kw_only=True):
     structure: list[StructureChange] = []
     notes: list[str] = []
     accepted: list[Acceptance] = []  # what was honoured
+    anchor: Anchor | None = None  # what drift was held against
     baseline: dict[str, Any] = {}  # commit, sessions, runs, recorded, path, sha256
     baseline_runs: list[Run] = []
     candidate_runs: list[Run] = []

@@ -193,7 +193,6 @@ def _judge(
     runs = bench.candidates(measured, request.runs)
     rules = {workload.name: workload.rules for workload in ready}
     history = {name: each.baseline.runs for name, each in stored.items()}
-    anchors = {name: a for name, each in stored.items() if (a := each.baseline.anchor) is not None}
     profiles = profiles_of(run for each in runs.values() for run in each)
     profiles |= {digest: one for each in stored.values() for digest, one in each.profiles.items()}
     priors = screen.shared_priors(history, ready[0].device)
@@ -211,7 +210,7 @@ def _judge(
             priors=priors,
             profiles=profiles,
             accepted=stored[name].accepted if name in stored else (),
-            anchor=anchors.get(name),
+            anchor=stored[name].baseline.anchor if name in stored else None,
         )
         verdict.baseline = stored[name].provenance() if name in stored else {}
         verdicts.append(verdict)
@@ -227,7 +226,6 @@ def _judge(
         priors=priors,
         alpha=request.alpha,
         profiles=profiles,
-        anchors=anchors,
     )
 
 

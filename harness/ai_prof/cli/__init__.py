@@ -31,6 +31,8 @@ VERBS = {
     "gate": "run workloads under capture and compare them with their baselines",
     "accept": "let a change that the last gate reported be the new level until the next refresh",
     "baseline": "refresh or show stored baselines",
+    "history": "show how what was measured changed over time, and at which commits",
+    "bisect": "find the commit that made a workload slower",
     "report": "merge what the shards of a build measured into one verdict",
 }
 

@@ -12,6 +12,7 @@ from ai_prof.baselines.files import one_writer
 from ai_prof.baselines.refresh import Moved, RefreshFacts, moved, refreshed, refusals
 from ai_prof.cli import baseline_show
 from ai_prof.cli.console import OutputConsole
+from ai_prof.cli.gate import remember
 from ai_prof.cli.gate_options import add_gate_options, make_request
 from ai_prof.cli.own_folder import make_folder, make_own_folder
 from ai_prof.errors import BaselineError
@@ -59,6 +60,7 @@ def refresh(args: argparse.Namespace) -> int:
     make_folder(request.baselines, "name another folder with --baselines")
     make_own_folder(request.root / LOCAL, "run in a checkout of your own")
     verdict = gate(request)
+    remember(request.root, verdict)
     measured = [w for w in verdict.workloads if w.reason is not Reason.SKIPPED]
     facts = {w.workload: gather(request, verdict, w) for w in measured}
     refused = [f"{name}: {why}" for name, each in facts.items() for why in refusals(each)]

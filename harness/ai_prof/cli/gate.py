@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ai_prof.baselines import history
 from ai_prof.cli.console import OutputConsole
 from ai_prof.cli.gate_options import add_gate_options, make_request
 from ai_prof.cli.own_folder import make_own_folder
-from ai_prof.errors import UsageError
+from ai_prof.errors import BaselineError, UsageError
 from ai_prof.report import annotations as github
 from ai_prof.report import terminal
 from ai_prof.report.write import write_reports
@@ -60,12 +61,21 @@ def run(args: argparse.Namespace) -> int:
     make_own_folder(reports, "name another folder with --report")
     make_own_folder(request.root / LOCAL, "run in a checkout of your own")
     verdict = gate(replace(request, budget_minutes=minutes))
+    remember(request.root, verdict)
     try:
         page = write_reports(verdict, reports / verdict.run_id)
     finally:
         show(verdict, as_json=args.json)
     sys.stderr.write(f"ai-prof: report in {page}\n")
     return verdict.exit_code
+
+
+def remember(root: Path, verdict: BuildVerdict) -> None:
+    """Add the build to the history; one that cannot be kept decides nothing, and is said."""
+    try:
+        history.append(root / LOCAL / history.FILE, history.points(verdict))
+    except BaselineError as error:
+        sys.stderr.write(f"ai-prof: not in the history: {error}\n")
 
 
 def show(verdict: BuildVerdict, *, as_json: bool) -> None:

@@ -1,0 +1,151 @@
+"""`ai-prof history`: what every gate measured, the levels it fell into, and the commit of each change."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+from rich.table import Table
+
+from ai_prof.baselines import history
+from ai_prof.cli.console import OutputConsole
+from ai_prof.errors import NothingToCompareError, UsageError
+from ai_prof.gate.changes import change_points
+from ai_prof.gate.metrics import METRICS, TOTALS
+from ai_prof.gate.values import effect_of
+from ai_prof.report.format import NOTHING, change, value
+from ai_prof.runs.stored import LOCAL
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from ai_prof.baselines.history import Point
+
+
+SHOWN = 8  # digits of a commit, two of which have to fit on a line
+
+
+class Level(msgspec.Struct, frozen=True, kw_only=True):
+    """Values between two changes. `since` and `commit` are the first one's, `before` the commit before."""
+
+    machine_key: str
+    workload: str
+    metric: str
+    since: str
+    commit: str | None
+    before: str | None
+    points: int
+    median: float
+    change: float | None  # from the level before; relative for times, a difference for ratios
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--history", type=Path, metavar="FILE", help=f"default: {LOCAL / history.FILE}")
+    parser.add_argument("--workload", metavar="NAME", help="this workload alone")
+    parser.add_argument(
+        "--metric", choices=[m.key for m in TOTALS], metavar="METRIC", help="this metric alone"
+    )
+    parser.add_argument("--json", action="store_true", help="print the levels as JSON")
+    verbs = parser.add_subparsers(dest="history_verb", metavar="VERB")
+    text = "write every value as JSON lines to stdout"
+    verbs.add_parser("export", help=text, description=text)
+    text = "add values that `export` wrote, those that are not here yet"
+    imported = verbs.add_parser("import", help=text, description=text)
+    imported.add_argument("file", type=Path, metavar="FILE")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show, export or import."""
+    path = args.history or Path.cwd() / LOCAL / history.FILE
+    if args.history_verb == "import":
+        return bring_in(path, args.file)
+    every = [
+        point
+        for point in history.load(path)
+        if args.workload in {None, point.workload} and args.metric in {None, point.metric}
+    ]
+    if not every:
+        raise NothingToCompareError(f"{path}: holds no such values: `ai-prof gate` adds them")
+    if args.history_verb == "export":
+        sys.stdout.write(history.to_lines(every).decode())
+        return 0
+    levels = [level for each in history.series(every).values() for level in levels_of(each)]
+    if args.json:
+        print(msgspec.json.format(msgspec.json.encode(levels), indent=1).decode())
+    else:
+        show(levels)
+    return 0
+
+
+def bring_in(path: Path, file: Path) -> int:
+    """Add the points of a file of JSON lines."""
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be read ({error.strerror})") from error
+    found = history.from_lines(data, file)
+    added = history.append(path, found)
+    sys.stderr.write(f"ai-prof: {path}: {added} of {len(found)} values were new\n")
+    return 0
+
+
+def levels_of(series: Sequence[Point]) -> list[Level]:
+    """The levels of one series, oldest first."""
+    metric = METRICS[series[0].metric]
+    values = [point.value for point in series]
+    edges = [0, *change_points([metric.y(v) for v in values]), len(values)]
+    levels: list[Level] = []
+    for low, high in itertools.pairwise(edges):
+        first = series[low]
+        median = float(np.median(values[low:high]))
+        levels.append(
+            Level(
+                machine_key=first.machine_key,
+                workload=first.workload,
+                metric=first.metric,
+                since=first.started,
+                commit=first.commit,
+                before=series[low - 1].commit if low else None,
+                points=high - low,
+                median=median,
+                change=effect_of(metric, levels[-1].median, median) if levels else None,
+            )
+        )
+    return levels
+
+
+def show(levels: Sequence[Level]) -> None:
+    """Print one line a level; those of one series follow one another."""
+    for key, of_machine in itertools.groupby(levels, key=lambda level: level.machine_key):
+        table = Table(title=key, title_justify="left", box=None)
+        table.add_column("workload", overflow="fold")
+        table.add_column("metric", no_wrap=True)
+        for name in ("level", "change", "values"):
+            table.add_column(name, justify="right")
+        for name in ("since", "commits"):
+            table.add_column(name, no_wrap=True)
+        for level in of_machine:
+            metric = METRICS[level.metric]
+            first = level.change is None
+            table.add_row(
+                level.workload if first else "",
+                metric.label if first else "",
+                value(level.median, metric.unit),
+                change(level.change, metric.unit),
+                str(level.points),
+                level.since[:10],
+                _commits(level),
+            )
+        OutputConsole().print(table)
+
+
+def _commits(level: Level) -> str:
+    """Where the level first appears: after one commit and by another."""
+    commit = (level.commit or NOTHING)[:SHOWN]
+    return commit if level.change is None else f"{(level.before or NOTHING)[:SHOWN]}..{commit}"

@@ -1,0 +1,281 @@
+"""The steps of the GitHub workflows that need no GPU runner, run as a runner would."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+yaml = pytest.importorskip("yaml")
+
+ROOT = Path(__file__).parents[1]
+FLOWS = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / ".github/workflows").glob("*.yml")}
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
+AUTHOR = {
+    **{f"GIT_{who}_NAME": "a" for who in ("AUTHOR", "COMMITTER")},
+    **{f"GIT_{who}_EMAIL": "a@b.c" for who in ("AUTHOR", "COMMITTER")},
+}
+GH = """#!{python}
+import json, os, sys
+asked = json.loads(open(os.environ["GH_ANSWERS"]).read())
+body = sys.stdin.read() if "--input" in sys.argv else None
+if "--body-file" in sys.argv:
+    body = open(sys.argv[sys.argv.index("--body-file") + 1]).read()
+with open(os.environ["GH_LOG"], "a") as log:
+    log.write(json.dumps([sys.argv[1:], body]) + "\\n")
+print(json.dumps(asked.get(sys.argv[2] if len(sys.argv) > 2 else "", {{}})))
+"""
+
+
+def step(flow: str, job: str, name: str) -> dict[str, Any]:
+    return next(s for s in FLOWS[flow]["jobs"][job]["steps"] if s.get("name") == name)
+
+
+class Runner:
+    """A folder that stands for a runner's, with a `gh` that writes down what it is asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "temp").mkdir()
+        (folder / "bin").mkdir()
+        self.workspace = folder / "workspace"
+        self.workspace.mkdir()
+        self.summary, self.log, self.answers = (folder / name for name in ("summary", "log", "answers"))
+        self.answers.write_text("{}")
+        gh = folder / "bin" / "gh"
+        gh.write_text(GH.format(python=sys.executable))
+        gh.chmod(gh.stat().st_mode | stat.S_IXUSR)
+
+    def run(self, step: dict[str, Any], **variables: str) -> subprocess.CompletedProcess[str]:
+        script = self.folder / "script"
+        script.write_text(step["run"])
+        python = "python" in step.get("shell", "bash")
+        command = [sys.executable] if python else ["bash", "--noprofile", "--norc", "-e"]
+        env = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("GIT_", "AI_PROF_"))},
+            **AUTHOR,
+            "PATH": f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
+            "RUNNER_TEMP": str(self.folder / "temp"),
+            "GITHUB_STEP_SUMMARY": str(self.summary),
+            "GITHUB_OUTPUT": str(self.folder / "output"),
+            "GH_LOG": str(self.log),
+            "GH_ANSWERS": str(self.answers),
+            **variables,
+        }
+        return subprocess.run(
+            [*command, script], cwd=self.workspace, env=env, capture_output=True, text=True, check=False
+        )
+
+    def asked(self) -> list[tuple[list[str], str | None]]:
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [(arguments, body) for arguments, body in map(json.loads, lines)]
+
+    def git(self, *arguments: str, folder: Path | None = None) -> str:
+        command = ["git", *arguments]
+        env = {**os.environ, **AUTHOR}
+        where = folder or self.workspace
+        return subprocess.run(command, cwd=where, env=env, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Runner:
+    return Runner(tmp_path)
+
+
+def test_every_action_is_pinned_and_no_job_has_a_right_that_it_does_not_name() -> None:
+    for name, flow in FLOWS.items():
+        assert flow["permissions"] == {}, name
+        for job in flow["jobs"].values():
+            assert "permissions" in job, name
+            for each in job["steps"]:
+                reference = each.get("uses", "@" + "0" * 40).partition("@")[2]
+                assert len(reference) == 40, (name, each)
+                assert set(reference) <= set("0123456789abcdef"), (name, each)
+
+
+def test_no_step_holds_an_expression_in_its_script() -> None:
+    jobs = [job for flow in FLOWS.values() for job in flow["jobs"].values()]
+    steps = [each for job in jobs for each in job["steps"]] + ACTION["runs"]["steps"]
+    matrix = ("${{ matrix.",)
+    for script in (each["run"] for each in steps if "run" in each):
+        assert "${{" not in script.replace(matrix[0], ""), script
+
+
+def test_the_gpu_runner_sees_no_fork_and_holds_no_right_to_write() -> None:
+    for flow in FLOWS.values():
+        for job in flow["jobs"].values():
+            if "self-hosted" in job["runs-on"]:
+                assert "fork" not in job["runs-on"]
+                assert job["permissions"] == {"contents": "read"}
+                assert job["environment"] == "gpu"
+    gate = FLOWS["profile"]["jobs"]["gate"]["if"]
+    assert "head.repo.full_name == github.repository" in gate
+
+
+COMMENT = ("comment", "comment", "Comment")
+REPORT = """# 1 of 2 workloads regressed #7
+
+| workload | kernel |
+|---|---|
+| <img src=x onerror=alert(1)> | @everyone [click](https://evil.example/) |
+| ![](http://evil.example/p.png) | this & www.evil.example |
+"""
+
+
+def comment(
+    runner: Runner, report: str | None, pulls: list[dict[str, Any]], comments: list[dict[str, Any]]
+) -> None:
+    if report is not None:
+        folder = runner.folder / "temp" / "report" / "run"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "report.md").write_text(report)
+    answers = {"repos/o/r/commits/abc/pulls": pulls, "repos/o/r/issues/5/comments?per_page=100": comments}
+    runner.answers.write_text(json.dumps(answers))
+    done = runner.run(step(*COMMENT), REPOSITORY="o/r", HEAD_SHA="abc", RUN_URL="https://host/run")
+    assert done.returncode == 0, done.stderr
+
+
+def pull(number: int = 5, sha: str = "abc", state: str = "open") -> dict[str, Any]:
+    return {"number": number, "state": state, "head": {"sha": sha}}
+
+
+def test_a_comment_shows_the_report_and_lets_none_of_it_act(runner: Runner) -> None:
+    comment(runner, REPORT, [pull()], [])
+    arguments, body = runner.asked()[-1]
+    assert arguments[:4] == ["api", "repos/o/r/issues/5/comments", "--method", "POST"]
+    text = json.loads(body or "")["body"]
+    own, _, shown = text.partition("\n")
+    assert own == "<!-- ai-prof -->"
+    shown, _, link = shown.rpartition("\n\n")
+    assert link.startswith("[The run](https://host/run)")
+    assert shown.startswith("# 1 of 2 workloads regressed &#35;7")
+    for active in ("<", "@", "://", "](", "www."):
+        assert active not in shown
+    assert "&#64;everyone" in shown
+    assert "&amp;" in shown
+
+
+def test_an_earlier_comment_of_ours_is_replaced_and_no_one_elses(runner: Runner) -> None:
+    bot, body = {"login": "github-actions[bot]"}, "<!-- ai-prof -->\nold"
+    others = [{"id": 1, "user": {"login": "eve"}, "body": body}, {"id": 2, "user": bot, "body": "other"}]
+    comment(runner, "fine", [pull()], [*others, {"id": 3, "user": bot, "body": body}])
+    assert runner.asked()[-1][0][:4] == ["api", "repos/o/r/issues/comments/3", "--method", "PATCH"]
+
+
+@pytest.mark.parametrize(
+    ("report", "pulls"),
+    [(None, [pull()]), ("fine", []), ("fine", [pull(sha="def")]), ("fine", [pull(state="closed")])],
+)
+def test_without_a_report_or_an_open_pull_request_nothing_is_said(
+    runner: Runner, report: str | None, pulls: list[dict[str, Any]]
+) -> None:
+    comment(runner, report, pulls, [])
+    assert [arguments[1] for arguments, _ in runner.asked()] == ["repos/o/r/commits/abc/pulls"]
+
+
+def test_a_huge_report_is_cut(runner: Runner) -> None:
+    comment(runner, "a line of @ signs @@@@@@\n" * 20_000, [pull()], [])
+    text = json.loads(runner.asked()[-1][1] or "")["body"]
+    assert len(text) < 65_000
+    assert "The rest is in the run's artifact" in text
+
+
+def test_baselines_come_from_the_target_branch_and_a_change_of_them_is_told(runner: Runner) -> None:
+    runner.git("init", "-q", "-b", "main")
+    (runner.workspace / "baselines").mkdir()
+    (runner.workspace / "baselines" / "w.json").write_text("old")
+    runner.git("add", ".")
+    runner.git("commit", "-qm", "one")
+    base = runner.git("rev-parse", "HEAD").strip()
+    taken = runner.folder / "temp" / "target" / "baselines"
+    assert (
+        runner.run(step("profile", "gate", "Take baselines from the target branch"), BASE=base).returncode
+        == 0
+    )
+    assert not runner.summary.exists()
+    (runner.workspace / "baselines" / "w.json").write_text("slack")
+    runner.git("commit", "-qam", "two")
+    done = runner.run(step("profile", "gate", "Take baselines from the target branch"), BASE=base)
+    assert done.returncode == 0, done.stderr
+    assert (taken / "w.json").read_text() == "old"
+    assert "    baselines/w.json\n" in runner.summary.read_text()
+
+
+def test_a_target_without_baselines_gives_none(runner: Runner) -> None:
+    runner.git("init", "-q", "-b", "main")
+    runner.git("commit", "-qm", "one", "--allow-empty")
+    done = runner.run(step("profile", "gate", "Take baselines from the target branch"), BASE="HEAD")
+    assert done.returncode == 0, done.stderr
+    assert list((runner.folder / "temp" / "target" / "baselines").iterdir()) == []
+
+
+def test_the_summary_is_the_report(runner: Runner) -> None:
+    summary = step("profile", "verdict", "Summary")
+    assert runner.run(summary).returncode == 0
+    assert not runner.summary.exists()
+    (runner.workspace / "reports" / "run").mkdir(parents=True)
+    (runner.workspace / "reports" / "run" / "report.md").write_text("# verdict\n")
+    assert runner.run(summary).returncode == 0
+    assert runner.summary.read_text() == "# verdict\n"
+
+
+def test_a_refresh_opens_a_pull_request_with_what_moved(runner: Runner) -> None:
+    remote = runner.folder / "remote"
+    runner.git("init", "-q", "--bare", "-b", "main", str(remote), folder=runner.folder)
+    runner.git("init", "-q", "-b", "main")
+    runner.git("commit", "-qm", "one", "--allow-empty")
+    runner.git("remote", "add", "origin", str(remote))
+    (runner.workspace / "baselines" / "key").mkdir(parents=True)
+    (runner.workspace / "baselines" / "key" / "w.json").write_text("new")
+    (runner.workspace / "baselines" / "moved.txt").write_text("iteration 3 -> 4\n```\n@eve\n")
+    done = runner.run(
+        step("baseline-refresh", "propose", "Open a pull request with the values that moved"),
+        REASON="$(touch pwned) `touch pwned` new driver",
+        ACTOR="ann",
+        BASE="main",
+        BRANCH="baseline-refresh-1",
+    )
+    assert done.returncode == 0, done.stderr
+    assert not (runner.workspace / "pwned").exists()
+    tree = runner.git("ls-tree", "-r", "--name-only", "baseline-refresh-1", folder=remote)
+    assert tree.split() == ["baselines/key/w.json"]
+    assert "$(touch pwned)" in runner.git("log", "-1", "--format=%b", "baseline-refresh-1", folder=remote)
+    arguments, body = runner.asked()[-1]
+    assert arguments[:6] == ["pr", "create", "--base", "main", "--head", "baseline-refresh-1"]
+    assert body is not None
+    assert body.count("```") == 2
+    assert "iteration 3 -> 4" in body
+
+
+@pytest.mark.parametrize(("tag", "code"), [("v0.0.0", 1), (None, 0)])
+def test_a_release_is_of_the_version_that_its_tag_names(runner: Runner, tag: str | None, code: int) -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    (runner.workspace / "pyproject.toml").write_text(text)
+    (line,) = (each for each in text.splitlines() if each.startswith("version = "))
+    tag = tag or "v" + line.split('"')[1]
+    assert runner.run(step("release", "source", "The tag names the version"), TAG=tag).returncode == code
+
+
+@pytest.mark.parametrize("code", [0, 1, 5])
+def test_the_action_ends_as_the_gate_does(runner: Runner, code: int) -> None:
+    programs = runner.folder / "temp" / "ai-prof" / "bin"
+    programs.mkdir(parents=True)
+    program = programs / "ai-prof"
+    program.write_text(
+        '#!/bin/sh\necho "$@" > said\nmkdir -p reports/run\necho report > reports/run/report.md\n'
+        f"exit {code}\n"
+    )
+    program.chmod(0o755)
+    gate = next(each for each in ACTION["runs"]["steps"] if each.get("id") == "gate")
+    assert runner.run(gate, ARGUMENTS="--runs 4  train").returncode == code
+    assert (runner.workspace / "said").read_text() == "gate --runs 4 train\n"
+    assert (runner.folder / "output").read_text() == f"exit-code={code}\n"
+    assert runner.summary.read_text() == "report\n"
+    assert runner.run(gate, ARGUMENTS="").returncode == code
+    assert (runner.workspace / "said").read_text() == "gate\n"

@@ -57,6 +57,7 @@ def test_all_are_there():
     assert {w.name for w in CUDA} == {
         *("torch_train", "torch_train_compiled", "torch_vision_loader", "torch_decode", "torch_decode_graph"),
         *("copy_overlap", "ddp_train", "jax_train", "cupy_kernels", "triton_kernels", "cuda_native"),
+        *("cuda_chain", "cuda_graph"),
     }
     assert {"sync", "tiny", "stall", "slow", "serial"} <= {fault for w in WORKLOADS for fault in w.faults}
 

@@ -65,6 +65,13 @@ def parse(
     return Options(args.iterations, fault, strength, number)
 
 
+def busy(seconds: float) -> None:
+    """Keep the host's thread at work for so long; so short a sleep would last as long as the kernel likes."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
 class Loop:
     """Counts and times its iterations on the host's clock, from one `next` to the other."""
 

@@ -11,16 +11,19 @@ from torch import nn
 from torch.nn import functional
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from reference import Loop, parse
+from reference import Loop, busy, parse
 
 FAULTS = {
     "sync": "wait for the device after every block",
     "tiny": "attention runs head by head",
     "stall": "the host sleeps before a token",
+    "delay": "the host is busy for 100 us before a token",
+    "delay_mid": "the host is busy for 100 us before the block in the middle of the model",
     "slow": "the blocks' inner layers are wider",
 }
 SEQUENCES, CONTEXT, WIDTH, HEADS, BLOCKS, VOCABULARY = 8, 1024, 1024, 8, 8, 8192
 STALL_S = 0.015
+DELAY_S = 100e-6
 
 
 class Block(nn.Module):
@@ -95,12 +98,16 @@ def main() -> None:
         for block in model.blocks:
             for _ in range(max(1, round(options.strength))):
                 block.register_forward_hook(lambda *_: torch.cuda.synchronize())
+    if late := DELAY_S * options.dose("delay_mid"):
+        model.blocks[BLOCKS // 2].register_forward_pre_hook(lambda *_: busy(late))
     ids = torch.arange(SEQUENCES, device="cuda").view(SEQUENCES, 1)
     position = torch.zeros(1, dtype=torch.long, device="cuda")
     loop = Loop(options.iterations)
     for token in loop:
         if options.dose("stall"):
             time.sleep(STALL_S * options.strength)
+        if options.dose("delay"):
+            busy(DELAY_S * options.strength)
         ids = model(ids, position)
         position.add_(1).remainder_(CONTEXT)
         first = ids[0, 0].item()

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from reference import Loop, Options, parse
+from reference import Loop, Options, busy, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,6 +21,8 @@ FAULTS = {
     "sync": "wait for the device after every block of the forward pass",
     "tiny": "a step runs as many micro-batches",
     "stall": "the host sleeps before a step",
+    "delay": "the host is busy for 100 us before a step",
+    "delay_mid": "the host is busy for 100 us before the block in the middle of the forward pass",
     "slow": "the blocks' inner layers are wider",
     "serial": "a batch is copied in line, from pageable memory, and not beside the step before",
 }
@@ -28,6 +30,7 @@ BATCH, TOKENS, WIDTH, HEADS, BLOCKS, CLASSES = 32, 512, 1024, 16, 6, 1024
 MICRO_BATCHES = 4
 BATCHES = 3
 STALL_S = 0.04
+DELAY_S = 100e-6
 
 
 class Block(nn.Module):
@@ -118,6 +121,16 @@ class Feed:
             target.copy_(source, non_blocking=non_blocking)
 
 
+def hold_up(model: nn.Sequential, options: Options) -> None:
+    """Switch on the faults that lie within the forward pass."""
+    if options.dose("sync"):
+        for block in list(model)[:BLOCKS]:
+            for _ in range(max(1, round(options.strength))):
+                block.register_forward_hook(lambda *_: torch.cuda.synchronize())
+    if late := DELAY_S * options.dose("delay_mid"):
+        model[BLOCKS // 2].register_forward_pre_hook(lambda *_: busy(late))
+
+
 def main() -> None:
     options = parse(__doc__, FAULTS, iterations=60)
     if not torch.cuda.is_available():
@@ -127,15 +140,14 @@ def main() -> None:
     optimizer = AdamW(model.parameters())
     feed = Feed(options)
     feed.prefetch(0)
-    if options.dose("sync"):
-        for block in list(model)[:BLOCKS]:
-            for _ in range(max(1, round(options.strength))):
-                block.register_forward_hook(lambda *_: torch.cuda.synchronize())
+    hold_up(model, options)
     parts = min(BATCH, round(MICRO_BATCHES * options.strength)) if options.dose("tiny") else 1
     loop = Loop(options.iterations)
     for step in loop:
         if options.dose("stall"):
             time.sleep(STALL_S * options.strength)
+        if options.dose("delay"):
+            busy(DELAY_S * options.strength)
         features, classes = feed.batch(step)
         loss = torch.zeros((), device="cuda")
         for x, y in zip(features.chunk(parts), classes.chunk(parts), strict=True):

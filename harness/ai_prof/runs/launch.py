@@ -9,7 +9,7 @@ import socket
 import textwrap
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
@@ -18,7 +18,7 @@ from ai_prof.collect.environment import capture_environment
 from ai_prof.errors import TraceError
 from ai_prof.gate.model import Reason, Run
 from ai_prof.runs import process
-from ai_prof.runs.environment import describe, observe
+from ai_prof.runs.environment import Moment, describe, observe
 from ai_prof.runs.workloads import Workload
 from ai_prof.timeline.evidence import evidence
 from ai_prof.trace.open import open_trace
@@ -66,11 +66,24 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return command
 
 
+class Ended(NamedTuple):
+    """A launch that has ended and whose capture is still to be read."""
+
+    run: Run
+    before: Moment
+    after: Moment
+
+
 def launch(job: Job) -> Run:
     """Run a job to its end and read its capture. A run that failed says so in `problem` and `detail`.
 
     Raises EnvironmentInvalidError where nothing can be captured here at all.
     """
+    return read(run_program(job))
+
+
+def run_program(job: Job) -> Ended:
+    """Run a job's program to its end under capture. Raises EnvironmentInvalidError as `launch` does."""
     job.capture.mkdir(parents=True, exist_ok=True)
     env = capture_environment(job.capture, job.level, _base_environment(job))
     started = datetime.now(timezone.utc)
@@ -100,10 +113,16 @@ def launch(job: Job) -> Run:
         reported=_reported(job.capture / "stdout.txt"),
         capture=str(job.capture),
     )
-    if failure is not None:
-        return _failed(run, Reason.FAILED, failure)
+    return Ended(run if failure is None else _failed(run, Reason.FAILED, failure), before, after)
+
+
+def read(ended: Ended) -> Run:
+    """The run with what its capture shows."""
+    run, before, after = ended
+    if run.problem is not None or run.capture is None:
+        return run
     try:
-        trace = _trace(job.capture)
+        trace = _trace(Path(run.capture))
     except TraceError as error:
         return _failed(run, Reason.CAPTURE_INCOMPLETE, str(error))
     if trace is None:

@@ -12,7 +12,7 @@ from scipy import stats
 
 from ai_prof.errors import UsageError
 from ai_prof.gate import confirm
-from ai_prof.gate.comparison import holm
+from ai_prof.gate.comparison import holm, hommel
 from ai_prof.gate.metrics import Rules
 
 ONE_UP = np.array([1])
@@ -157,6 +157,22 @@ def test_holm_is_the_closure_of_bonferroni(p):
             s for n in range(1, len(p) + 1) for s in itertools.combinations(range(len(p)), n) if i in s
         )
         assert adjusted[i] == pytest.approx(max(min(1, len(s) * min(p[j] for j in s)) for s in subsets))
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
+def test_hommel_is_the_closure_of_simes(p):
+    adjusted = hommel(p)
+    for i in range(len(p)):
+        subsets = (
+            s for n in range(1, len(p) + 1) for s in itertools.combinations(range(len(p)), n) if i in s
+        )
+        assert adjusted[i] == pytest.approx(max(min(1, simes([p[j] for j in s])) for s in subsets))
+    assert all(one <= other + 1e-12 for one, other in zip(adjusted, holm(p), strict=True))
+
+
+def simes(p):
+    return min(len(p) * each / (rank + 1) for rank, each in enumerate(sorted(p)))
 
 
 def test_holm_counts_hypotheses_without_evidence():

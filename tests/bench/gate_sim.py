@@ -1,86 +1,44 @@
-"""How often the aligned profile flags: without any change, and with a host delay at one place.
+"""How often the gate fails simulated builds, without a change and with one, and what its profile finds.
 
-Simulated runs: a speed of the host per run and thread, heavy tails, correlated positions. Prints, per program
-and number of baseline runs, false alarms per comparison of three candidate runs with their 95 % bound, the
-share of delays found at the right position, at the start and in the middle of an iteration, and by how much
-the size they are given is off (the median over those found).
+Prints two tables: the totals through screen, flag and confirmation (`sim_totals.py`), and the aligned profile
+(`sim_profile.py`). `--write` puts them into docs/gate.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 from pathlib import Path
 
-from scipy import stats
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from gate_profiles import Program, decode, train
-
-from ai_prof.gate.profile import Compared, compare
-
-FLOORS = {"host": 20.0, "host_slow": 20.0, "kernel": 20.0}
-DELAYS = (50.0, 100.0, 300.0)
-
-
-def found(results: list[Compared], place: int) -> float | None:
-    """The size given to the host's delay, us, where it was flagged where it is; None where it was not."""
-    found = [result.finding for result in results if result.aspect != "kernel" and result.finding]
-    return next((finding.size_us for finding in found if place in finding.positions), None)
-
-
-def draw(program: Program, baseline: int, mode: str, delays: dict[int, float] | None) -> list[Compared]:
-    """One baseline and three candidate runs; in `slow` mode all of those are slow, all of it fast."""
-    sd = program.speed_sd
-    if mode == "slow":
-        old = [program.run(speed=-abs(program.rng.normal(0, sd))) for _ in range(baseline)]
-        new = [program.run(speed=abs(program.rng.normal(0, sd)), delays=delays) for _ in range(3)]
-    else:
-        old, new = program.runs(baseline), program.runs(3, delays=delays)
-    return compare(old, new, FLOORS)
+sys.path.insert(0, str(Path(__file__).parent))
+import doc_tables
+import sim_profile
+import sim_totals
 
 
 def main() -> None:
-    """Print the table."""
+    """Simulate, print, and write where asked."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--draws", type=int, default=100)
-    draws = parser.parse_args().draws
-    print(f"{draws} draws a cell; found at start/middle")
-    heads = "".join(f"{f'+{delay:.0f} us':>14}" for delay in DELAYS)
-    print(
-        f"{'program':12}{'hosts':>6}{'runs':>6}{'false':>8}{'bound':>8}{'worst T':>9}{heads}{'size off':>10}"
-    )
-    for name, make in (("decode 32 %", decode), ("train 12 %", train)):
-        for mode in ("same", "slow"):
-            for baseline in (3, 6, 10, 30):
-                row(name, make, mode, baseline, draws)
-
-
-def row(name: str, make: object, mode: str, baseline: int, draws: int) -> None:
-    """One line: false alarms, and detection."""
-    null = [draw(make(seed), baseline, mode, None) for seed in range(draws)]  # type: ignore[operator]
-    alarms = sum(any(result.finding for result in results) for results in null)
-    bound = float(stats.beta.ppf(0.95, alarms + 1, draws - alarms)) if alarms < draws else 1.0
-    worst = max(result.t / result.critical for results in null for result in results)
-    cells, off = "", []
-    for delay in DELAYS:
-        shares = []
-        for start in (True, False):
-            hits = []
-            for seed in range(draws // 4):
-                program: Program = make(draws + seed)  # type: ignore[operator]
-                place = 0 if start else program.positions // 2
-                hits.append(found(draw(program, baseline, mode, {place: delay}), place))
-            sizes = [size for size in hits if size is not None]
-            shares.append(100 * len(sizes) / len(hits))
-            off += [abs(size / delay - 1) for size in sizes]
-        cells += f"{f'{shares[0]:.0f}/{shares[1]:.0f} %':>14}"
-    print(
-        f"{name:12}{mode:>6}{baseline:>6}{100 * alarms / draws:>6.1f} %{100 * bound:>6.1f} %"
-        f"{worst:>9.2f}{cells}{100 * statistics.median(off):>8.0f} %",
-        flush=True,
-    )
+    parser.add_argument("--builds", type=int, default=1000, help="builds a setting without a change")
+    parser.add_argument("--draws", type=int, default=100, help="comparisons of profiles a row")
+    parser.add_argument("--only", choices=("totals", "profile"))
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/gate.md")
+    options = parser.parse_args()
+    parts = {
+        "totals": lambda: (sim_totals.HEAD, sim_totals.rows(options.builds)),
+        "profile": lambda: (sim_profile.HEAD, sim_profile.rows(options.draws)),
+    }
+    for name, make in parts.items():
+        if options.only in {None, name}:
+            head, rows = make()
+            made = []
+            for row in rows:
+                print(*(f"{cell:>16}" for cell in row), flush=True)
+                made.append(row)
+            text = doc_tables.table(head, made)
+            print(text, flush=True)
+            if options.write:
+                doc_tables.write(f"table: {name}", text)
 
 
 if __name__ == "__main__":

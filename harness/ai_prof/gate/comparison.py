@@ -117,6 +117,25 @@ def holm(p: Sequence[float], family: int | None = None) -> list[float]:
     return adjusted
 
 
+def hommel(p: Sequence[float]) -> list[float]:
+    """Hommel's adjusted p-values, in the order given: the closed test of Simes' (Hommel 1988; Wright 1992).
+
+    Never above Holm's, and much below where several hypotheses fall together. Simes' test holds its level
+    for independent and for positively dependent p-values (Sarkar 1998), which metrics of one run are.
+    """
+    order = np.argsort(p, kind="stable")
+    sorted_p = np.asarray(p, np.float64)[order]
+    adjusted, n = sorted_p.copy(), len(sorted_p)
+    for size in range(n, 1, -1):
+        simes = float((size * sorted_p[n - size :] / np.arange(1, size + 1)).min())
+        adjusted[n - size :] = np.maximum(adjusted[n - size :], simes)
+        rest = np.minimum(simes, size * sorted_p[: n - size])
+        adjusted[: n - size] = np.maximum(adjusted[: n - size], rest)
+    result = np.empty(n)
+    result[order] = np.minimum(adjusted, 1.0)
+    return [float(value) for value in result]
+
+
 def with_joint(items: Sequence[Comparison], joint: Sequence[float]) -> list[Comparison]:
     """The comparisons with their `p_joint` set."""
     return [replace(item, p_joint=float(p)) for item, p in zip(items, joint, strict=True)]

@@ -154,7 +154,7 @@ def settle(  # noqa: PLR0913 - all that a comparison rests on
             unsettled[name] = _with_note(verdict, "not settled: too few fresh runs to reach alpha")
         elif runs.head:
             settled[name] = _evidence(verdict, runs, rules.get(name, Rules()), plan, priors, profiles)
-    floors = _step_down(settled, len(flagged))
+    floors = _step_down(settled, _family(settled, len(flagged), len(verdicts)))
     done = []
     for verdict in verdicts:
         name = verdict.workload
@@ -298,6 +298,15 @@ def _evidence(  # noqa: PLR0913, PLR0917 - all that a comparison rests on
     second = acceptance.leave_out_places(second, accepted, rules)
     stands = profile_cells.stands_again(first, second, provisional=provisional)
     return _Settled(Evidence.REPEATED, totals, found, stands)
+
+
+def _family(settled: Mapping[str, _Settled], flagged: int, screened: int) -> int:
+    """How many workloads the correction counts.
+
+    Fresh runs of base and head know nothing of the screen. Both halves of a repeated one share its baseline
+    and their session, so a flag by chance stands again: there, every workload that was screened counts.
+    """
+    return screened if any(each.evidence is Evidence.REPEATED for each in settled.values()) else flagged
 
 
 def _step_down(settled: Mapping[str, _Settled], family: int) -> dict[str, tuple[int, float]]:

@@ -7,9 +7,9 @@ For c the candidate's session value, b the mean of the baseline's N session valu
 (Smyth 2004, moderated variance; the prediction of one new session from N old ones). The unit is the
 session, one value each: runs of one session share its machine state, so they are no independent samples.
 
-"Alpha 0.05 per workload" is the chance that a workload without any change is flagged: Holm runs over the
-metrics of the workload that may fail a build alone. Those that may not (they need a partner, which is in
-the family) are tested at 0.05 each and cost the others nothing.
+"Alpha 0.05 per workload" is the chance that a workload without any change is flagged: Hommel's correction
+runs over the metrics of the workload that may fail a build alone, which rise and fall together. Those that
+may not (they need a partner, which is in the family) are tested at 0.05 each and cost the others nothing.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
-from scipy import special, stats
+from scipy import optimize, special, stats
 
-from ai_prof.gate.comparison import Comparison, Pair, comparison, holm, with_joint
+from ai_prof.gate.comparison import Comparison, Pair, comparison, hommel, with_joint
 from ai_prof.gate.metrics import METRICS, PROVISIONAL_SD, TOTALS, Backend, Metric, Rules
 from ai_prof.gate.values import run_values, session_values
 
@@ -35,8 +35,8 @@ ALPHA = 0.05
 POWER = 0.8
 NOT_JUDGED = 0.20  # an MDE beyond this (20 %, 20 points) leaves a provisional total unjudged
 TABLE_DF = 4.0  # what the committed table is worth, in degrees of freedom
-SHARED_DF = 9.0  # what the variance over the repository's own workloads is worth
-SHARED_WORKLOADS = 3  # from so many on it replaces the table
+SHARED_WORKLOADS = 3  # from so many on the variance over the repository's own workloads replaces the table
+SHARED_DF = (1.0, 60.0)  # what it may be worth
 
 
 class Prior(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,12 +54,14 @@ def table_priors(backend: Backend) -> dict[str, Prior]:
 def shared_priors(baselines: Mapping[str, Sequence[Run]], backend: Backend) -> dict[str, Prior]:
     """The typical spread over all workloads' baselines, by metric; the table's where they are too young.
 
-    The centre of ln s^2 is corrected for its bias at few degrees of freedom (Smyth 2004, eq. 8).
+    With e = ln s^2 - digamma(d/2) + ln(d/2) and d the degrees of freedom of s: the centre of e gives the
+    variance, and its spread beyond trigamma(d/2), which chance alone makes, says by trigamma(d0/2) for how
+    many degrees of freedom it counts: the less, the more the workloads differ (Smyth 2004, section 6.2).
     """
     priors = table_priors(backend)
     for key, table in list(priors.items()):
         metric = METRICS[key]
-        logs = []
+        logs, chance = [], []
         for runs in baselines.values():
             values = session_values(runs, metric, metric.floor)
             if len(values) >= 2:
@@ -67,9 +69,23 @@ def shared_priors(baselines: Mapping[str, Sequence[Run]], backend: Backend) -> d
                 # A spread of exactly 0 says "below what was resolved", not "none": bound it.
                 variance = max(float(np.var(values, ddof=1)), (table.sd / 100) ** 2)
                 logs.append(math.log(variance) - float(special.digamma(half)) + math.log(half))
+                chance.append(float(special.polygamma(1, half)))
         if len(logs) >= SHARED_WORKLOADS:
-            priors[key] = Prior(sd=math.exp(float(np.mean(logs)) / 2), df=SHARED_DF)
+            beyond = float(np.var(logs, ddof=1) - np.mean(chance))
+            df = _degrees(beyond)
+            centre = float(np.mean(logs)) + float(special.digamma(df / 2)) - math.log(df / 2)
+            priors[key] = Prior(sd=math.exp(centre / 2), df=df)
     return priors
+
+
+def _degrees(beyond: float) -> float:
+    """The d0 for which trigamma(d0 / 2) is `beyond`, within SHARED_DF."""
+    least, most = SHARED_DF
+    if beyond <= special.polygamma(1, most / 2):
+        return most
+    if beyond >= special.polygamma(1, least / 2):
+        return least
+    return 2 * float(optimize.brentq(lambda half: special.polygamma(1, half) - beyond, least / 2, most / 2))
 
 
 def screen(
@@ -78,7 +94,7 @@ def screen(
     rules: Rules,
     priors: Mapping[str, Prior],
 ) -> list[Comparison]:
-    """Compare every total that both sides have; `p_joint` holds Holm's p over the workload's metrics."""
+    """Compare every total that both sides have; `p_joint` holds Hommel's p over the workload's metrics."""
     new_host = _on_new_host(baseline, candidate)
     pairs = []
     for metric in TOTALS:
@@ -125,8 +141,8 @@ def _p(metric: Metric, t: float, df: float) -> tuple[float, float]:
 
 
 def _joint(compared: Sequence[Comparison]) -> list[float]:
-    """Holm over the metrics that may fail alone; the others keep their own p."""
-    adjusted = iter(holm([item.p for item in compared if item.metric.alone]))
+    """Hommel over the metrics that may fail alone; the others keep their own p."""
+    adjusted = iter(hommel([item.p for item in compared if item.metric.alone]))
     return [next(adjusted) if item.metric.alone else item.p for item in compared]
 
 

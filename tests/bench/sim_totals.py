@@ -1,0 +1,228 @@
+"""The gate's false alarms and power on simulated builds, through its own functions: screen, flag, confirm.
+
+A build gates 8 workloads by 5 correlated metrics against 10 sessions of 3 runs. A value is the sum, on the
+scale of the test, of a session's part, a launch's part and the iterations' part.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from doc_tables import percent
+from scipy import stats
+
+from ai_prof.gate import confirm, decide, screen
+from ai_prof.gate.metrics import METRICS, Rules, Scale
+from ai_prof.gate.model import Reason, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ai_prof.gate.model import WorkloadVerdict
+
+WORKLOADS, SESSIONS, RUNS = 8, 10, 3
+CENTRES = {
+    "iteration_ms": 4.0,
+    "kernel_time_ms": 2.8,
+    "gap_ms": 1.0,
+    "gap": 0.25,
+    "copy_compute_overlap": 0.8,
+}
+TIMES = np.array([METRICS[key].scale is Scale.LOG for key in CENTRES])
+HOST = np.array([key not in {"kernel_time_ms", "copy_compute_overlap"} for key in CENTRES])
+CORRELATION = 0.6
+ITERATIONS, ITERATION_SD, AUTOCORRELATION = 60, 0.01, 0.7
+TAIL = 6.0  # launch spreads that a slow launch is slower by, on average
+COUNTS = {"kernels": 100, "copies": 2, "copy_bytes": 4096, "syncs": 1, "graph_launches": 0}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How runs vary: `session` and `launch` are standard deviations of a value's logarithm.
+
+    `slow` is the share of launches slowed further, `tails` the degrees of freedom of a launch's t (None: a
+    normal one), `correlated` takes medians of autocorrelated iterations, `modes` is the ratio of the two
+    speeds that the host has, drawn for every launch anew.
+    """
+
+    name: str
+    session: float
+    launch: float
+    slow: float = 0.0
+    tails: float | None = None
+    correlated: bool = False
+    modes: float = 1.0
+
+
+LEVELS = (("0.5 %", 0.005, 0.003), ("2 %", 0.02, 0.003), ("0.2 %", 0.002, 0.002))
+SETTINGS = [
+    setting
+    for name, session, launch in LEVELS
+    for setting in (
+        Setting(f"{name}", session, launch),
+        Setting(f"{name}, 10 % of launches slow", session, launch, slow=0.1),
+        Setting(f"{name}, AR(1) iterations", session, launch, correlated=True),
+        Setting(f"{name}, t with 3 df", session, launch, tails=3.0),
+    )
+] + [
+    Setting("12 %", 0.12, 0.01),
+    Setting("12 %, every launch anew", 0.005, 0.12),
+    Setting("two speeds 1.7x apart", 0.005, 0.01, modes=1.7),
+]
+
+
+class Farm:
+    """Draws builds of one setting."""
+
+    def __init__(self, setting: Setting, seed: int) -> None:
+        self.setting = setting
+        self.rng = np.random.default_rng(seed)
+        shared = np.full((len(CENTRES), len(CENTRES)), CORRELATION)
+        np.fill_diagonal(shared, 1.0)
+        self.mix = np.linalg.cholesky(shared).T
+
+    def session(self, *shape: int) -> np.ndarray:
+        """The parts of some sessions, (..., metrics)."""
+        return self.rng.normal(0, self.setting.session, (*shape, len(CENTRES))) @ self.mix
+
+    def launches(self, *shape: int) -> np.ndarray:
+        """The parts of some launches, (..., metrics)."""
+        how, rng = self.setting, self.rng
+        noise = rng.normal(0, how.launch, (*shape, len(CENTRES))) @ self.mix
+        if how.tails is not None:
+            chi = rng.chisquare(how.tails, (*shape, 1)) / how.tails
+            noise = noise / np.sqrt(chi) * math.sqrt((how.tails - 2) / how.tails)
+        if how.slow:
+            slow = rng.random(shape) < how.slow
+            noise += (slow * rng.exponential(TAIL * how.launch, shape))[..., None] * HOST
+        if how.correlated:
+            noise += self.median_of_iterations(shape)[..., None] * HOST
+        if how.modes > 1:
+            noise += (
+                (rng.random(shape) < 0.5)[..., None] * HOST * math.log(how.modes) * np.where(TIMES, 1, 0.2)
+            )
+        return noise
+
+    def median_of_iterations(self, shape: tuple[int, ...]) -> np.ndarray:
+        """The median over iterations that each resemble the one before."""
+        steps = self.rng.normal(0, ITERATION_SD, (*shape, ITERATIONS))
+        steps[..., 1:] *= math.sqrt(1 - AUTOCORRELATION**2)
+        for i in range(1, ITERATIONS):
+            steps[..., i] += AUTOCORRELATION * steps[..., i - 1]
+        return np.median(steps, axis=-1)
+
+
+def runs(name: str, parts: np.ndarray, session: str, order: int = 0) -> list[Run]:
+    """Runs of one session from their parts (runs, metrics)."""
+    centres = np.array(list(CENTRES.values()))
+    values = np.where(TIMES, centres * np.exp(parts), centres + parts)
+    return [
+        Run(
+            workload=name,
+            session=session,
+            order=order + i,
+            host="a",
+            started="",
+            structure=COUNTS,
+            metrics=dict(zip(CENTRES, row.tolist(), strict=True)),
+        )
+        for i, row in enumerate(values)
+    ]
+
+
+@dataclass
+class Count:
+    """What came of some builds; the moved workload is the first."""
+
+    builds: int = 0
+    failed: int = 0
+    found: int = 0
+    flagged: int = 0
+    failed_weaker: int = 0
+    found_weaker: int = 0
+
+    def bound(self, hits: int) -> float:
+        """The upper 95 % bound of a rate (Clopper and Pearson)."""
+        return float(stats.beta.ppf(0.95, hits + 1, self.builds - hits)) if hits < self.builds else 1.0
+
+
+def simulate(setting: Setting, builds: int, effect: float, seed: int, *, weaker: bool = False) -> Count:
+    """Gate `builds` builds in which the first workload's times grew by `effect`."""
+    farm, count = Farm(setting, seed), Count()
+    names = [f"w{i}" for i in range(WORKLOADS)]
+    for _ in range(builds):
+        old = farm.session(WORKLOADS, SESSIONS)[:, :, None] + farm.launches(WORKLOADS, SESSIONS, RUNS)
+        now = farm.session(WORKLOADS)
+        moved = np.zeros((WORKLOADS, len(CENTRES)))
+        moved[0] = math.log1p(effect) * TIMES
+        new = (now + moved)[:, None] + farm.launches(WORKLOADS, RUNS)
+        stored = {
+            name: [run for j in range(SESSIONS) for run in runs(name, old[i, j], f"s{j}")]
+            for i, name in enumerate(names)
+        }
+        priors = screen.shared_priors(stored, "cuda")
+        verdicts = [
+            decide.screen_workload(
+                name, stored[name], runs(name, new[i], "now"), rules=Rules(), priors=priors
+            )
+            for i, name in enumerate(names)
+        ]
+        flagged = [i for i, verdict in enumerate(verdicts) if verdict.flagged]
+        count.builds += 1
+        count.flagged += len(flagged)
+        if flagged:
+            fresh = {names[i]: confirmed(farm, names[i], now[i], moved[i], len(flagged)) for i in flagged}
+            settled = decide.settle(verdicts, fresh, rules={}, priors=priors)
+            count.failed += any(map(failed, settled))
+            count.found += failed(settled[0])
+        if flagged and weaker:
+            again = {names[i]: repeated(farm, names[i], now[i] + moved[i]) for i in flagged}
+            settled = decide.settle(verdicts, again, rules={}, priors=priors)
+            count.failed_weaker += any(map(failed, settled))
+            count.found_weaker += failed(settled[0])
+    return count
+
+
+def failed(verdict: WorkloadVerdict) -> bool:
+    return verdict.reason is Reason.REGRESSED
+
+
+def confirmed(farm: Farm, name: str, now: np.ndarray, moved: np.ndarray, flagged: int) -> decide.Fresh:
+    """Fresh launches of base and head in the session of the candidate."""
+    k = confirm.plan(flagged).launches
+    return decide.Fresh(
+        base=runs(name, now + farm.launches(k), "now"),
+        head=runs(name, now + moved + farm.launches(k), "now", k),
+    )
+
+
+def repeated(farm: Farm, name: str, now: np.ndarray) -> decide.Fresh:
+    """Fresh launches of the candidate alone."""
+    return decide.Fresh(head=runs(name, now + farm.launches(RUNS), "now", RUNS))
+
+
+EFFECTS = (0.01, 0.02, 0.03, 0.05)
+HEAD = (
+    "sd between sessions, and launches", "flagged", "false alarms a build (95 % bound)",
+    *(f"+{100 * effect:.0f} %" for effect in EFFECTS), "weaker rule: false alarms", "+5 %",
+)  # fmt: skip
+
+
+def rows(builds: int) -> Iterator[list[str]]:
+    """The table's rows, one a setting: `builds` without a change, a quarter of it for each effect."""
+    for number, setting in enumerate(SETTINGS):
+        null = simulate(setting, builds, 0.0, 1000 + number, weaker=True)
+        moved = {
+            e: simulate(setting, builds // 4, e, 2000 + number, weaker=e == EFFECTS[-1]) for e in EFFECTS
+        }
+        yield [
+            setting.name,
+            percent(null.flagged, null.builds * WORKLOADS),
+            f"{percent(null.failed, null.builds)} ({100 * null.bound(null.failed):.1f} %)",
+            *(f"{count.found / count.builds:.2f}" for count in moved.values()),
+            f"{percent(null.failed_weaker, null.builds)} ({100 * null.bound(null.failed_weaker):.1f} %)",
+            f"{moved[EFFECTS[-1]].found_weaker / moved[EFFECTS[-1]].builds:.2f}",
+        ]

@@ -212,11 +212,11 @@ HEAD = (
 
 
 def rows(builds: int) -> Iterator[list[str]]:
-    """The table's rows, one a setting: `builds` without a change, a quarter of it for each effect."""
+    """The table's rows, one a setting: `builds` without a change, half of it for each effect."""
     for number, setting in enumerate(SETTINGS):
         null = simulate(setting, builds, 0.0, 1000 + number, weaker=True)
         moved = {
-            e: simulate(setting, builds // 4, e, 2000 + number, weaker=e == EFFECTS[-1]) for e in EFFECTS
+            e: simulate(setting, builds // 2, e, 2000 + number, weaker=e == EFFECTS[-1]) for e in EFFECTS
         }
         yield [
             setting.name,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
 from ai_prof.gate.comparison import Comparison, Pair, comparison, hommel, with_joint
 from ai_prof.gate.metrics import METRICS, PROVISIONAL_SD, TOTALS, Backend, Metric, Rules
@@ -120,11 +120,11 @@ def _predict(pair: Pair, prior: Prior, family: int, *, new_host: bool) -> Compar
     shift = centres[1] - centres[0]
     alpha = ALPHA / family if metric.alone else ALPHA
     tail = alpha if metric.direction else alpha / 2
-    detectable = error * float(stats.t.isf(tail, df) + stats.t.ppf(POWER, df))
+    detectable = error * (_quantile(1 - tail, df) + _quantile(POWER, df))
     result = comparison(
         pair,
         centres,
-        half_width=error * float(stats.t.isf(0.025, df)),
+        half_width=error * _quantile(0.975, df),
         detectable=detectable,
         p=_p(metric, shift / error, df),
     )
@@ -135,9 +135,14 @@ def _predict(pair: Pair, prior: Prior, family: int, *, new_host: bool) -> Compar
 def _p(metric: Metric, t: float, df: float) -> tuple[float, float]:
     """P towards worse and towards better; without a direction, two-sided, and nothing is better."""
     if metric.direction == 0:
-        return float(2 * stats.t.sf(abs(t), df)), 1.0
+        return float(2 * special.stdtr(df, -abs(t))), 1.0
     worse = metric.direction * t
-    return float(stats.t.sf(worse, df)), float(stats.t.sf(-worse, df))
+    return float(special.stdtr(df, -worse)), float(special.stdtr(df, worse))
+
+
+def _quantile(share: float, df: float) -> float:
+    """The value below which a t of `df` degrees of freedom lies with probability `share`."""
+    return float(special.stdtrit(df, share))
 
 
 def _joint(compared: Sequence[Comparison]) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,7 +46,7 @@ def session_values(runs: Sequence[Run], metric: Metric, floor: Floor) -> F64:
         value = transformed(run, metric, floor)
         if value is not None:
             sessions.setdefault(run.session, []).append(value)
-    return np.array([np.median(values) for values in sessions.values()], dtype=np.float64)
+    return np.array([statistics.median(values) for values in sessions.values()], dtype=np.float64)
 
 
 def effect_of(metric: Metric, baseline: float, candidate: float) -> float | None:

@@ -165,9 +165,16 @@ def bench(session: nox.Session) -> None:
 
 @nox.session(name="gate-sim")
 def gate_sim(session: nox.Session) -> None:
-    """Print how often the aligned profile flags on simulated hosts: false alarms, and delays found."""
+    """Print how often the gate fails simulated builds, without a change and with one; minutes."""
     install(session)
     session.run("python", "tests/bench/gate_sim.py", *session.posargs)
+
+
+@nox.session
+def aa(session: nox.Session) -> None:
+    """Gate this code against itself, many times: the false alarms of the whole gate on this machine."""
+    install(session)
+    session.run("python", "tests/bench/aa.py", *session.posargs)
 
 
 @nox.session

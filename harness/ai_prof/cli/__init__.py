@@ -34,6 +34,7 @@ VERBS = {
     "history": "show how what was measured changed over time, and at which commits",
     "bisect": "find the commit that made a workload slower",
     "report": "merge what the shards of a build measured into one verdict",
+    "calibrate": "say how often the gate would fail builds without a change, from stored runs",
 }
 
 

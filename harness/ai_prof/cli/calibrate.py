@@ -1,0 +1,110 @@
+"""`ai-prof calibrate`: how often the gate would fail builds without a change, from the stored runs alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from rich.table import Table
+
+from ai_prof.baselines import store
+from ai_prof.cli.console import OutputConsole
+from ai_prof.cli.settings import load
+from ai_prof.errors import NothingToCompareError, UsageError, WorkloadError
+from ai_prof.gate.calibration import Calibration, calibrate
+from ai_prof.gate.confirm import MIN_LAUNCHES
+from ai_prof.runs.gated import LOCAL
+from ai_prof.runs.workloads import find
+
+if TYPE_CHECKING:
+    import argparse
+
+    from ai_prof.gate.metrics import Rules
+    from ai_prof.timeline.profile import Profile
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    text = "default: baselines and .ai-prof/baselines"
+    parser.add_argument("--baselines", type=Path, metavar="DIR", help=text)
+    parser.add_argument("--draws", type=int, default=200, metavar="N", help="builds to make (default: 200)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the draws (default: 0)")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Calibrate every kind of machine that has baselines."""
+    if args.draws < 1:
+        raise UsageError(f"--draws {args.draws} must be 1 or more")
+    root = Path.cwd()
+    settings = load(root)
+    folders = [args.baselines] if args.baselines else [root / settings.baselines, root / LOCAL / "baselines"]
+    machines: dict[str, dict[str, tuple[store.Baseline, Path]]] = {}
+    for folder in folders:
+        for path in sorted(folder.glob("*/*.json")):
+            key = path.parent.name
+            baseline = store.load(folder, key, path.stem)
+            if baseline is not None:
+                machines.setdefault(key, {}).setdefault(path.stem, (baseline, path))
+    if not machines:
+        raise NothingToCompareError(f"no baselines in {' or '.join(map(str, folders))}: record some first")
+    rules = _rules(root / settings.workloads)
+    made = {}
+    for key, stored in machines.items():
+        profiles: dict[str, Profile] = {}
+        for baseline, path in stored.values():
+            profiles |= store.load_profiles(path, baseline)
+        made[key] = calibrate(
+            {name: baseline.runs for name, (baseline, _) in stored.items()},
+            next(baseline.backend for baseline, _ in stored.values()),
+            rules=rules,
+            profiles=profiles,
+            draws=args.draws,
+            seed=args.seed,
+        )
+    if args.json:
+        text = msgspec.json.encode({"schema": "ai-prof/calibration/1", "machines": made})
+        print(msgspec.json.format(text, indent=1).decode())
+    else:
+        for key, calibration in made.items():
+            show(key, calibration)
+    return 0
+
+
+def _rules(folder: Path) -> dict[str, Rules]:
+    """The rules of the workloads that are here; those of others are the table's."""
+    try:
+        return {workload.name: workload.rules for workload in find(folder)}
+    except WorkloadError:
+        return {}
+
+
+def show(key: str, calibration: Calibration) -> None:
+    """Print a machine's table and its rate."""
+    console = OutputConsole()
+    table = Table(title=key, title_justify="left", box=None)
+    table.add_column("workload")
+    for name in ("runs", "sessions", "flagged", "failed", "worst total", "worst place"):
+        table.add_column(name, justify="right")
+    for row in calibration.workloads:
+        table.add_row(
+            row.workload,
+            str(row.runs),
+            str(row.sessions),
+            f"{100 * row.flagged / row.draws:.1f} %",
+            f"{100 * row.failed / row.draws:.1f} %",
+            *("-" if worst is None else f"{worst:.2f}" for worst in (row.worst_total, row.worst_profile)),
+        )
+    console.print(table)
+    few = [row.workload for row in calibration.workloads if row.runs < 2 * MIN_LAUNCHES]
+    if few:
+        said = f"{', '.join(few)}: fewer than {2 * MIN_LAUNCHES} runs settle no flag, so look at `flagged`"
+        console.print(said, soft_wrap=True)
+    rate = f"{calibration.failed} of {calibration.draws} builds without a change failed"
+    bound = f"at most {100 * calibration.bound:.0f} % with 95 % confidence"
+    console.print(
+        f"{rate}; {bound}, from {calibration.independent} that have no run in common. "
+        "worst: the largest statistic over its critical value, 1 and more flags",
+        soft_wrap=True,
+    )

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent
 HEADERS = ("nvidia-cuda-cupti>=13,<14", "nvidia-cuda-runtime>=13,<14", "nvidia-cuda-crt>=13,<14")
 # Builds the workload in CUDA C++ where no toolkit is installed.
 NVCC = "nvidia-cuda-nvcc>=13,<14"
-TEST_TOOLS = ("hypothesis>=6.90", "py-spy>=0.4", "pyarrow>=15")
+TEST_TOOLS = ("hypothesis>=6.90", "nox>=2024.3.2", "py-spy>=0.4", "pyarrow>=15", "pyyaml>=6")
 
 
 def install(session: nox.Session, *extra: str) -> None:
@@ -61,12 +61,36 @@ def baseline(session: nox.Session) -> None:
     ai_prof(session, "baseline", "refresh", *session.posargs)
 
 
+@nox.session(name="ai-prof")
+def command(session: nox.Session) -> None:
+    """Run any other command of ours: `nox -s ai-prof -- doctor`."""
+    install(session)
+    ai_prof(session, *session.posargs)
+
+
+@nox.session
+def workflows(session: nox.Session) -> None:
+    """Check the GitHub workflows: their schema, and what zizmor knows to be unsafe."""
+    session.install("check-jsonschema>=0.37", "zizmor>=1.32")
+    files = [str(p) for p in sorted((ROOT / ".github" / "workflows").glob("*.yml"))]
+    session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *files)
+    session.run("check-jsonschema", "--builtin-schema", "vendor.github-actions", "action.yml")
+    session.run("zizmor", "--offline", "--no-progress", ".github/workflows", "action.yml")
+
+
+@nox.session
+def init(session: nox.Session) -> None:
+    """Run `ai-prof init` in a new repository and its noxfile from nothing; takes minutes."""
+    install(session, *TEST_TOOLS)
+    session.run("pytest", "-m", "long", "tests/test_init.py", *session.posargs)
+
+
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the Python tests, the whole job on a CPU device among them."""
     install(session, *TEST_TOOLS)
     env = {"AI_PROF_MOCKS": str(build_mocks(session))} if sys.platform == "linux" else {}
-    session.run("pytest", "-m", "not gpu", *session.posargs, env=env)
+    session.run("pytest", "-m", "not gpu and not long", *session.posargs, env=env)
 
 
 def build_mocks(session: nox.Session, *more: str) -> Path:
@@ -180,7 +204,7 @@ def aa(session: nox.Session) -> None:
 @nox.session
 def ci(session: nox.Session) -> None:
     """Do all that a change must pass: lint, types, C++ tests, Python tests with the whole job."""
-    for name in ("lint", "typecheck", "native", "tests"):
+    for name in ("lint", "workflows", "typecheck", "native", "tests"):
         session.notify(name)
 
 

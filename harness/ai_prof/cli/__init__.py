@@ -33,6 +33,7 @@ VERBS = {
     "baseline": "refresh or show stored baselines",
     "history": "show how what was measured changed over time, and at which commits",
     "bisect": "find the commit that made a workload slower",
+    "init": "write what a repository needs to gate itself: an example, noxfile, settings, workflows",
     "report": "merge what the shards of a build measured into one verdict",
     "calibrate": "say how often the gate would fail builds without a change, from stored runs",
 }

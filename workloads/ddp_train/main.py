@@ -44,7 +44,7 @@ def launch() -> None:
 def train(options: Options) -> Loop:
     """Train as one of the ranks."""
     import torch  # noqa: PLC0415 - not in the process that only starts the ranks
-    from reference_torch import SEED, Momentum, wait  # noqa: PLC0415
+    from reference_torch import SEED, AdamW, wait  # noqa: PLC0415
     from torch import distributed  # noqa: PLC0415
     from torch.nn import functional  # noqa: PLC0415
     from torch.nn.parallel import DistributedDataParallel  # noqa: PLC0415
@@ -58,7 +58,7 @@ def train(options: Options) -> Loop:
     model = build_model("cuda", options.dose("slow"))
     buckets = max(0.1, BUCKET_MB / (50 * options.strength)) if options.dose("tiny") else BUCKET_MB
     parallel = DistributedDataParallel(model, device_ids=[local], bucket_cap_mb=buckets)
-    optimizer = Momentum(model.parameters(), rate=1e-3)
+    optimizer = AdamW(model.parameters())
     generator = torch.Generator("cuda").manual_seed(SEED + rank)
     shape = (BATCH, TOKENS)
     features = torch.randn((*shape, WIDTH), generator=generator, device="cuda")
@@ -69,8 +69,6 @@ def train(options: Options) -> Loop:
     for step in loop:
         if pause:
             time.sleep(STALL_S * pause)
-        for parameter in model.parameters():
-            parameter.grad = None
         with parallel.no_sync() if serial else nullcontext():
             with torch.autocast("cuda", dtype=torch.bfloat16):
                 loss = functional.cross_entropy(parallel(features).flatten(0, 1), classes.flatten())

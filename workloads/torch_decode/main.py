@@ -12,6 +12,7 @@ from torch.nn import functional
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from reference import Loop, busy, parse
+from reference_torch import need_cuda
 
 FAULTS = {
     "sync": "wait for the device after every block",
@@ -90,8 +91,7 @@ def build_model(device: str, slow: float = 0.0, *, by_head: bool = False) -> Dec
 @torch.inference_mode()
 def main() -> None:
     options = parse(__doc__, FAULTS, iterations=200)
-    if not torch.cuda.is_available():
-        sys.exit("no CUDA device: this workload needs an NVIDIA GPU and a PyTorch built for it")
+    need_cuda()
     torch.manual_seed(20240607)
     model = build_model("cuda", options.dose("slow"), by_head=bool(options.dose("tiny")))
     if options.dose("sync"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -13,9 +12,7 @@ from torch.nn import functional
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from reference import Loop, Options, busy, parse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from reference_torch import AdamW, need_cuda
 
 FAULTS = {
     "sync": "wait for the device after every block of the forward pass",
@@ -56,36 +53,6 @@ def build_model(device: str, slow: float = 0.0) -> nn.Sequential:
     inner = 4 * WIDTH + 64 * round(slow * 8 * WIDTH / 64)
     blocks = [Block(inner) for _ in range(BLOCKS)]
     return nn.Sequential(*blocks, nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CLASSES)).to(device)
-
-
-class AdamW:
-    """torch.optim's AdamW in one fused kernel, without torch.optim, which takes seconds to import."""
-
-    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
-        self.parameters = list(parameters)
-        self.means, self.squares = ([torch.zeros_like(p) for p in self.parameters] for _ in range(2))
-        self.steps = [torch.zeros((), device=p.device) for p in self.parameters]
-
-    def step(self) -> None:
-        """Move every parameter along its gradient, and drop the gradient."""
-        torch._foreach_add_(self.steps, 1)
-        torch._fused_adamw_(
-            [p.detach() for p in self.parameters],
-            [p.grad for p in self.parameters],
-            self.means,
-            self.squares,
-            [],
-            self.steps,
-            lr=1e-4,
-            beta1=0.9,
-            beta2=0.999,
-            weight_decay=0.01,
-            eps=1e-8,
-            amsgrad=False,
-            maximize=False,
-        )
-        for parameter in self.parameters:
-            parameter.grad = None
 
 
 class Feed:
@@ -133,8 +100,7 @@ def hold_up(model: nn.Sequential, options: Options) -> None:
 
 def main() -> None:
     options = parse(__doc__, FAULTS, iterations=60)
-    if not torch.cuda.is_available():
-        sys.exit("no CUDA device: this workload needs an NVIDIA GPU and a PyTorch built for it")
+    need_cuda()
     torch.manual_seed(20240607)
     model = build_model("cuda", options.dose("slow"))
     optimizer = AdamW(model.parameters())

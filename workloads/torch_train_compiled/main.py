@@ -11,7 +11,7 @@ from torch.nn import functional
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from reference import Loop, Options, parse
-from reference_torch import SEED, Momentum, graphed, need_cuda, wait
+from reference_torch import SEED, AdamW, graphed, need_cuda, wait
 from torch_train.main import CLASSES, WIDTH, build_model
 
 FAULTS = {
@@ -32,7 +32,7 @@ class Step:
 
     def __init__(self, options: Options) -> None:
         self.model = build_model("cuda", options.dose("slow"))
-        self.optimizer = Momentum(self.model.parameters(), rate=1e-3)
+        self.optimizer = AdamW(self.model.parameters())
         self.features = torch.zeros(BATCH, TOKENS, WIDTH, dtype=torch.bfloat16, device="cuda")
         self.classes = torch.zeros(BATCH, TOKENS, dtype=torch.long, device="cuda")
         self.loss = torch.zeros((), device="cuda")
@@ -43,7 +43,6 @@ class Step:
             target.copy_(source, non_blocking=True)
 
     def __call__(self) -> None:
-        self.optimizer.clear()
         self.loss.zero_()
         parts = zip(self.features.chunk(self.parts), self.classes.chunk(self.parts), strict=True)
         for x, y in parts:

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from reference import Loop, Options, parse
-from reference_torch import SEED, Momentum, need_cuda, wait
+from reference_torch import SEED, AdamW, need_cuda, wait
 
 FAULTS = {
     "starve": "one process loads the images; at strength 2 none but the training one itself",
@@ -120,7 +120,7 @@ def train(options: Options, files: list[Path]) -> Loop:
     feed = iter(load(files, options))  # forks, and so before this process has a CUDA context
     torch.manual_seed(SEED)
     model = Classifier(options.dose("slow")).to("cuda", memory_format=torch.channels_last)
-    optimizer = Momentum(model.parameters(), rate=1e-3)
+    optimizer = AdamW(model.parameters())
     if options.dose("sync"):
         for stage in model.stages:
             stage.register_forward_hook(lambda *_: wait(max(1.0, options.strength)))
@@ -130,7 +130,6 @@ def train(options: Options, files: list[Path]) -> Loop:
         if options.dose("stall"):
             time.sleep(STALL_S * options.strength)
         images, classes = (t.to("cuda", non_blocking=not options.dose("serial")) for t in next(feed))
-        optimizer.clear()
         loss = torch.zeros((), device="cuda")
         for x, y in zip(images.chunk(parts), classes.chunk(parts), strict=True):
             x = x.float().contiguous(memory_format=torch.channels_last)  # noqa: PLW2901

@@ -1,18 +1,85 @@
-"""The pytest plugin: inert in every pytest but the one that `runs.measure` starts with `--ai-prof-plan`."""
+"""The pytest plugin: the fixture `gpu_profile`, and workloads as tests with `--ai-prof-gate`.
+
+Everything it needs is imported when it is asked for: other projects' pytest never pays for it.
+"""
+# ruff: noqa: PLC0415
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+if TYPE_CHECKING:
+    from ai_prof.pytest_gate import WorkloadFile
+    from ai_prof.runs.gpu_profile import Profiler
+
+MARKER = (
+    "gpu_profile(device='auto', level='api', timeout=300): how the fixture of that name captures: device is "
+    "auto, cuda or opencl; a test that asks for cuda is skipped where there is no NVIDIA GPU"
+)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the one option."""
-    parser.getgroup("ai-prof").addoption(
+    """Declare the options."""
+    group = parser.getgroup("ai-prof")
+    group.addoption(
+        "--ai-prof-gate",
+        action="store_true",
+        help="gate the workloads whose workload.toml is collected, one test each, as `ai-prof gate` does",
+    )
+    group.addoption(
+        "--ai-prof-output",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="keep the captures of `gpu_profile` in DIR, and not in the tests' temporary folders",
+    )
+    group.addoption(
         "--ai-prof-plan", type=Path, default=None, metavar="FILE", help="launches to make, written by ai-prof"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker."""
+    config.addinivalue_line("markers", MARKER)
+
+
+@pytest.fixture
+def gpu_profile(request: pytest.FixtureRequest, tmp_path: Path) -> Profiler:
+    """Run a command or a function under capture, in a fresh process: `gpu_profile("python", "step.py")`.
+
+    Returns a `GpuProfile`, whose figures a test asserts on: `assert profile.gap < 0.15`.
+    """
+    from ai_prof.runs.gpu_profile import Profiler
+    from ai_prof.runs.nvml import gpu_count
+
+    marker = request.node.get_closest_marker("gpu_profile")
+    wanted: dict[str, Any] = {"device": "auto", "level": "api", "timeout": 300}
+    given = marker.kwargs if marker else {}
+    if given.keys() - wanted.keys() or (marker and marker.args):
+        raise pytest.UsageError(f"the marker is {MARKER.partition(':')[0]}")
+    wanted |= given
+    gpus = gpu_count()
+    if wanted["device"] == "cuda" and not gpus:
+        pytest.skip("no NVIDIA GPU here")
+    if wanted["device"] == "auto":
+        wanted["device"] = "cuda" if gpus else "opencl"
+    folder = tmp_path
+    if (output := request.config.getoption("ai_prof_output")) is not None:
+        name = "".join(c if c.isalnum() or c in "-_." else "-" for c in request.node.nodeid)
+        folder = output / name
+    return Profiler(folder, device=wanted["device"], level=wanted["level"], timeout_s=wanted["timeout"])
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> WorkloadFile | None:
+    """A workload's declaration, where gating was asked for."""
+    if not parent.config.getoption("ai_prof_gate") or file_path.name != "workload.toml":
+        return None
+    from ai_prof.pytest_gate import WorkloadFile
+
+    return WorkloadFile.from_parent(parent, path=file_path)
 
 
 @pytest.hookimpl(optionalhook=True)  # unknown where pytest-benchmark is switched off
@@ -20,6 +87,6 @@ def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: di
     """Keep the plan's facts of the machine beside pytest-benchmark's own."""
     path = config.getoption("ai_prof_plan")
     if path is not None:
-        from ai_prof.runs.measure import load  # noqa: PLC0415 - other projects' pytest never pays for it
+        from ai_prof.runs.measure import load
 
         machine_info["ai_prof"] = load(path).machine

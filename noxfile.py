@@ -11,7 +11,7 @@ from pathlib import Path
 
 import nox
 
-nox.needs_version = ">=2024.3.2"
+nox.needs_version = ">=2024.4.15"
 nox.options.sessions = ["profile"]
 nox.options.reuse_venv = "yes"
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent
 HEADERS = ("nvidia-cuda-cupti>=13,<14", "nvidia-cuda-runtime>=13,<14", "nvidia-cuda-crt>=13,<14")
 # Builds the workload in CUDA C++ where no toolkit is installed.
 NVCC = "nvidia-cuda-nvcc>=13,<14"
-TEST_TOOLS = ("hypothesis>=6.90", "nox>=2024.3.2", "py-spy>=0.4", "pyarrow>=15", "pyyaml>=6")
+TEST_TOOLS = ("hypothesis>=6.90", "nox>=2024.4.15", "py-spy>=0.4", "pyarrow>=15", "pyyaml>=6")
 
 
 def install(session: nox.Session, *extra: str) -> None:
@@ -76,6 +76,14 @@ def workflows(session: nox.Session) -> None:
     session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *files)
     session.run("check-jsonschema", "--builtin-schema", "vendor.github-actions", "action.yml")
     session.run("zizmor", "--offline", "--no-progress", ".github/workflows", "action.yml")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the site of the documentation into build/site; a link that leads nowhere fails it."""
+    # The commands' reference needs their modules, not the library that pip would compile.
+    session.install("mkdocs>=1.6", *nox.project.load_toml(ROOT / "pyproject.toml")["project"]["dependencies"])
+    session.run("mkdocs", "build", "--strict", "--quiet", *session.posargs, env={"PYTHONPATH": "harness"})
 
 
 @nox.session
@@ -204,7 +212,7 @@ def aa(session: nox.Session) -> None:
 @nox.session
 def ci(session: nox.Session) -> None:
     """Do all that a change must pass: lint, types, C++ tests, Python tests with the whole job."""
-    for name in ("lint", "workflows", "typecheck", "native", "tests"):
+    for name in ("lint", "workflows", "docs", "typecheck", "native", "tests"):
         session.notify(name)
 
 

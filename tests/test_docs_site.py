@@ -1,0 +1,53 @@
+"""The site: its reference is the parser's own, its pages are all listed and name what exists."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from ai_prof.cli import VERBS, make_parser
+
+yaml = pytest.importorskip("yaml")
+
+ROOT = Path(__file__).parents[1]
+CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+SPEC = importlib.util.spec_from_file_location("docs_hooks", ROOT / "docs" / "hooks.py")
+hooks = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(hooks)
+
+
+def listed(nav):
+    for entry in nav:
+        (where,) = entry.values()
+        yield from listed(where) if isinstance(where, list) else [where]
+
+
+def test_every_page_is_in_the_navigation():
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} | {"commands.md", *hooks.ELSEWHERE}
+    assert set(listed(CONFIG["nav"])) == pages
+
+
+def test_the_reference_has_every_option_of_every_command(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = hooks.commands()
+    sections = dict(re.findall(r"^##+ ai-prof (.*)\n(?s:\n```text\n(.*?)\n```)", text, re.MULTILINE))
+    assert {name for name in sections if " " not in name} == set(VERBS)
+    for verb in VERBS:
+        for name, parser in hooks.subparsers(make_parser(verb)):
+            if name != verb:
+                continue
+            for action in parser._actions:
+                for option in action.option_strings:
+                    assert option in sections[verb]
+            for below, sub in hooks.subparsers(parser):
+                for option in (o for action in sub._actions for o in action.option_strings):
+                    assert option in sections[f"{verb} {below}"]
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
+def test_a_page_names_only_commands_that_exist(page):
+    for verb in re.findall(r"(?:`|^)ai-prof ([a-z]+)\b", page.read_text(), re.MULTILINE):
+        assert verb in {*VERBS, "says"}, f"{page.name} names `ai-prof {verb}`"

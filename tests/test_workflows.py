@@ -279,3 +279,24 @@ def test_the_action_ends_as_the_gate_does(runner: Runner, code: int) -> None:
     assert runner.summary.read_text() == "report\n"
     assert runner.run(gate, ARGUMENTS="").returncode == code
     assert (runner.workspace / "said").read_text() == "gate\n"
+
+
+def test_the_kubernetes_job_measures_every_shard_and_merges_them(tmp_path: Path) -> None:
+    jobs = list(yaml.safe_load_all((ROOT / "deploy/kubernetes/gate-job.yaml").read_text()))
+    gate, verdict = (job["spec"]["template"]["spec"]["containers"][0] for job in jobs)
+    spec = jobs[0]["spec"]
+    (shards,) = (each["value"] for each in gate["env"] if each["name"] == "SHARDS")
+    assert spec["completionMode"] == "Indexed"
+    assert spec["completions"] == spec["parallelism"] == int(shards)
+    assert [job["spec"]["backoffLimit"] for job in jobs] == [0, 0]
+    program = tmp_path / "ai-prof"
+    program.write_text('#!/bin/sh\necho "$@"\n')
+    program.chmod(0o755)
+    for index in range(int(shards)):
+        env = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "SHARDS": shards}
+        env["JOB_COMPLETION_INDEX"] = str(index)
+        command = [*gate["command"], *gate["args"]]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+        wanted = f"gate --device cuda --shard {index + 1}/{shards} --report /evidence/shard-{index + 1}"
+        assert done.stdout.splitlines() == ["doctor", wanted]
+    assert verdict["command"][:4] == ["ai-prof", "report", "merge", "/evidence"]

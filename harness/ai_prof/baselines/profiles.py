@@ -11,6 +11,7 @@ import numpy as np
 
 from ai_prof.errors import BaselineError
 from ai_prof.timeline.profile import Profile
+from ai_prof.timeline.typical import Typical
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,12 +19,16 @@ if TYPE_CHECKING:
 
 
 class _Kind(msgspec.Struct, frozen=True):
-    """What profiles of the same sequence share; `runs` are their digests, in the order of their values."""
+    """What profiles of the same sequence share; `runs` are their digests, in the order of their values.
+
+    `typical` is the last run's iteration to draw: one of them is enough.
+    """
 
     names: list[str]
     kind: list[int]
     thread: list[int]
     runs: list[str]
+    typical: Typical | None = None
 
 
 def encode(profiles: Iterable[Profile]) -> bytes:
@@ -35,8 +40,9 @@ def encode(profiles: Iterable[Profile]) -> bytes:
     kinds: list[_Kind] = []
     arrays: dict[str, Any] = {}
     for number, runs in enumerate(alike.values()):
-        first = next(iter(runs.values()))
-        kinds.append(_Kind(list(first.names), first.kind.tolist(), first.thread.tolist(), list(runs)))
+        first, *_, last = [*runs.values(), *runs.values()]
+        kind, thread = first.kind.tolist(), first.thread.tolist()
+        kinds.append(_Kind(list(first.names), kind, thread, list(runs), last.typical))
         arrays[f"values_{number}"] = np.stack([run.values for run in runs.values()])
     arrays["meta"] = np.frombuffer(msgspec.json.encode(kinds), np.uint8)
     out = io.BytesIO()
@@ -53,7 +59,13 @@ def decode(data: bytes, path: Path) -> dict[str, Profile]:
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, msgspec.MsgspecError) as error:
         raise BaselineError(f"{path}: holds no profiles ({error}): restore it from git") from error
     found = {
-        digest: Profile(tuple(kind.names), np.array(kind.kind, np.int8), np.array(kind.thread, np.int8), run)
+        digest: Profile(
+            tuple(kind.names),
+            np.array(kind.kind, np.int8),
+            np.array(kind.thread, np.int8),
+            run,
+            kind.typical if digest == kind.runs[-1] else None,
+        )
         for kind, runs in zip(kinds, values, strict=True)
         for digest, run in zip(kind.runs, runs, strict=False)
     }

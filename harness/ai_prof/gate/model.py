@@ -7,6 +7,9 @@ from typing import Any
 
 import msgspec
 
+from ai_prof.timeline.diff_kernels import KernelChange
+from ai_prof.timeline.typical import Typical
+
 
 class Reason(str, Enum):
     """Why a verdict is what it is."""
@@ -140,6 +143,40 @@ class StructureChange(msgspec.Struct, kw_only=True):
     why: str = ""
 
 
+class GapChange(msgspec.Struct, frozen=True):
+    """The gaps of an iteration between two operations (normalised names): how many, and us in all.
+
+    `count` and `us` are before and after; `cause` and `calls_ms` say what the host did in the longest one
+    after, empty where that is not known.
+    """
+
+    before: str
+    after: str
+    count: tuple[int, int]
+    us: tuple[float, float]
+    cause: str = ""
+    calls_ms: dict[str, float] = {}
+
+    @property
+    def change_us(self) -> float:
+        """How much longer the gaps got in all."""
+        return self.us[1] - self.us[0]
+
+
+class Why(msgspec.Struct, kw_only=True):
+    """What differs between two sides' iterations, and one of each to draw. `sides` names whose runs they are.
+
+    `kernels` and `gaps` hold what changed, the largest change first. A side's iteration is None where it was
+    not kept.
+    """
+
+    sides: tuple[str, str]
+    kernels: list[KernelChange] = []
+    gaps: list[GapChange] = []
+    before: Typical | None = None
+    after: Typical | None = None
+
+
 class WorkloadVerdict(msgspec.Struct, kw_only=True):
     """Everything about one workload that a report shows.
 
@@ -164,6 +201,7 @@ class WorkloadVerdict(msgspec.Struct, kw_only=True):
     candidate_runs: list[Run] = []
     confirm_base: list[Run] = []
     confirm_head: list[Run] = []
+    explained: Why | None = None  # of what regressed or is not settled
 
 
 class BuildVerdict(msgspec.Struct, kw_only=True):

@@ -20,6 +20,7 @@ from ai_prof.runs import checkout, sessions
 from ai_prof.runs.base import Bases, resolve
 from ai_prof.runs.bench import Bench
 from ai_prof.runs.environment import machine_details, machine_facts
+from ai_prof.runs.explained import add_reasons
 from ai_prof.runs.interpreter import choose, requirements
 from ai_prof.runs.launch import profiles_of
 from ai_prof.runs.nvml import gpu_count
@@ -110,6 +111,7 @@ def gate(request: Request) -> BuildVerdict:
         minutes=request.budget_minutes,
     )
     verdicts = _judge(request, bench, ready, stored, settler)
+    verdicts = add_reasons(verdicts, {name: each.profiles for name, each in stored.items()})
     return decide.build(
         [*verdicts, *skipped],
         fail_on=request.fail_on,

@@ -49,20 +49,21 @@ def compare_kernels(
     for name in before.keys() | after.keys():
         old, new = before.get(name), after.get(name)
         change = (new.ms if new else 0.0) - (old.ms if old else 0.0)
-        found.append(KernelChange(name, _changes(old, new, by_iteration=by_iteration), old, new, change))
+        found.append(KernelChange(name, changes(old, new, by_iteration=by_iteration), old, new, change))
     return sorted(found, key=lambda kernel: (-abs(kernel.change_ms), kernel.name))
 
 
-def _changes(old: KernelUse | None, new: KernelUse | None, *, by_iteration: bool) -> list[str]:
+def changes(old: KernelUse | None, new: KernelUse | None, *, by_iteration: bool) -> list[str]:
+    """Name how one kernel changed; `more often` only where counts are per iteration."""
     if old is None or new is None:
         return ["added" if old is None else "removed"]
-    changes = []
+    found = []
     longer = new.mean_us - old.mean_us
     if abs(longer) > max(_LONGER * old.mean_us, _LONGER_US):
-        changes.append("slower" if longer > 0 else "faster")
+        found.append("slower" if longer > 0 else "faster")
     if by_iteration and abs(new.count - old.count) >= _OFTENER:
-        changes.append("more often" if new.count > old.count else "less often")
-    return changes
+        found.append("more often" if new.count > old.count else "less often")
+    return found
 
 
 def _uses(trace: Trace, timelines: Sequence[DeviceTimeline], *, by_iteration: bool) -> dict[str, KernelUse]:

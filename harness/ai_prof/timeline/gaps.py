@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from ai_prof.timeline.causes import CAUSES
-from ai_prof.timeline.names import short
+from ai_prof.timeline.names import normalise, short
 from ai_prof.timeline.stacks import FrameTime, gap_frames
 from ai_prof.trace.model import CopyKind
 
@@ -106,7 +106,7 @@ def longest_gaps(trace: Trace, timeline: DeviceTimeline, count: int = LONGEST) -
                 operation_name(trace, operations, following),
                 *_place(timeline.iterations.starts, start),
                 PLACES[placement[i]],
-                _calls(trace, int(operations.process[following]), start, end),
+                calls_during(trace, int(operations.process[following]), start, end),
                 gap_frames(
                     trace, int(operations.process[following]), int(operations.thread[following]), start, end
                 ),
@@ -123,7 +123,7 @@ def _place(starts: I64, time: int) -> tuple[int | None, float | None]:
     return i, (time - int(starts[i])) / int(starts[i + 1] - starts[i])
 
 
-def _calls(trace: Trace, process: int, start: int, end: int) -> dict[str, float]:
+def calls_during(trace: Trace, process: int, start: int, end: int) -> dict[str, float]:
     """Ms within [start, end) in the host calls that took most of it, by name, over all threads."""
     calls = trace.calls
     before = int(np.searchsorted(calls.start, end))
@@ -141,3 +141,10 @@ def operation_name(trace: Trace, operations: Operations, row: int) -> str:
         return short(trace.names[operations.name[row]]) if operations.name[row] >= 0 else "unknown kernel"
     kind = CopyKind(int(operations.kind[row]))
     return "memset" if kind == CopyKind.SET else f"memcpy {kind.name.lower().replace('_', ' ')}"
+
+
+def normalised_name(trace: Trace, operations: Operations, row: int) -> str:
+    """A kernel's normalised name, which is the same in every run, or what a copy does."""
+    if operations.is_kernel[row] and operations.name[row] >= 0:
+        return normalise(trace.names[operations.name[row]])
+    return operation_name(trace, operations, row)

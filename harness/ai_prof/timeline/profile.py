@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ai_prof.timeline.gaps import operation_name
+from ai_prof.timeline.gaps import normalised_name
 from ai_prof.timeline.intervals import union
-from ai_prof.timeline.names import normalise
 from ai_prof.timeline.sequence import main_process, normalised
 from ai_prof.timeline.syncs import host_syncs, sync_threads
+from ai_prof.timeline.typical import Typical, typical
 
 if TYPE_CHECKING:
     from ai_prof.timeline.device import DeviceTimeline
@@ -41,13 +41,15 @@ class Profile:
     order in which they first submit, -1 where the call is unknown. `values` is (5, P), row by row as in
     ROWS: quantiles over iterations of the host interval before the submission (ln us; NaN where the
     operation is no submission of its own, as a graph's further nodes are), and the medians of the
-    operation's duration and of the idle time of the device before it, us.
+    operation's duration and of the idle time of the device before it, us. `typical` is one such iteration to
+    draw, None where the profile was stored without; it is no part of the profile's digest.
     """
 
     names: tuple[str, ...]
     kind: I8
     thread: I8
     values: F32
+    typical: Typical | None = None
 
     def digest(self) -> str:
         """A name for exactly this profile."""
@@ -73,11 +75,20 @@ def profile(trace: Trace, timeline: DeviceTimeline) -> Profile | None:
     operations = timeline.operations
     example = operation[at[-1]]
     return Profile(
-        names=tuple(_name(trace, operations, int(row)) for row in example),
+        names=tuple(normalised_name(trace, operations, int(row)) for row in example),
         kind=operations.kind[example].astype(np.int8),
         thread=_numbered(operations.thread[example]),
         values=_values(trace, timeline, operation, at),
+        typical=_typical(trace, timeline, np.searchsorted(edges, first)),
     )
+
+
+def _typical(trace: Trace, timeline: DeviceTimeline, alike: npt.NDArray[np.intp]) -> Typical:
+    """Of the iterations after warm-up numbered `alike`, the one whose length is nearest to their median."""
+    edges = timeline.iterations.starts[timeline.iterations.warm_up :]
+    lengths = np.diff(edges)[alike]
+    chosen = int(alike[np.abs(lengths - np.median(lengths)).argmin()])
+    return typical(trace, timeline, int(edges[chosen]), int(edges[chosen + 1]))
 
 
 def _alike(token: I64, edges: I64) -> tuple[I64, int]:
@@ -92,12 +103,6 @@ def _alike(token: I64, edges: I64) -> tuple[I64, int]:
     ((most, _),) = Counter(kinds.values()).most_common(1)
     first = np.array([low for low, kind in kinds.items() if kind == most], np.int64)
     return first, len(most) // token.itemsize
-
-
-def _name(trace: Trace, operations: Operations, row: int) -> str:
-    if operations.is_kernel[row] and operations.name[row] >= 0:
-        return normalise(trace.names[operations.name[row]])
-    return operation_name(trace, operations, row)
 
 
 def _numbered(thread: I64) -> I8:

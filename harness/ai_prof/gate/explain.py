@@ -1,0 +1,112 @@
+"""Why a workload got slower: which kernels and which gaps of an iteration differ between two sides' runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from ai_prof.gate.model import GapChange, Why
+from ai_prof.timeline.diff_kernels import KernelChange, KernelUse, changes
+from ai_prof.timeline.operations import KERNEL
+from ai_prof.timeline.profile import ROWS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ai_prof.timeline.profile import Profile
+    from ai_prof.timeline.typical import Typical, Wait
+
+Key = TypeVar("Key")
+
+KERNELS, GAPS = 40, 20
+LEAST_GAP_US = 5.0  # what hardware takes between two kernels anyway
+_DEVICE, _GAP = ROWS.index("device_us"), ROWS.index("gap_us")
+
+
+def explain(old: Sequence[Profile], new: Sequence[Profile], sides: tuple[str, str]) -> Why | None:
+    """Compare aligned profiles, medians over each side's runs; None where a side has none.
+
+    Works where the two sides do different work, since kernels are matched by name, and gaps by the names of
+    the operations on both sides of them. `sides` says whose runs these are.
+    """
+    if not old or not new:
+        return None
+    before, after = _typical(old), _typical(new)
+    return Why(
+        sides=sides, kernels=_kernels(old, new), gaps=_gaps(old, new, after), before=before, after=after
+    )
+
+
+def _typical(profiles: Sequence[Profile]) -> Typical | None:
+    """The iteration to draw of the run in the middle, of those that kept one."""
+    kept = sorted((p.typical for p in profiles if p.typical is not None), key=lambda each: each.length)
+    return kept[len(kept) // 2] if kept else None
+
+
+def _kernels(old: Sequence[Profile], new: Sequence[Profile]) -> list[KernelChange]:
+    """The kernels that changed, the largest change of time first."""
+    before, after = _medians(old, _kernel_sums), _medians(new, _kernel_sums)
+    found = []
+    for name in before.keys() | after.keys():
+        a, b = _use(before.get(name)), _use(after.get(name))
+        if named := changes(a, b, by_iteration=True):
+            delta = (b.ms if b else 0.0) - (a.ms if a else 0.0)
+            found.append(KernelChange(name, named, a, b, delta))
+    return sorted(found, key=lambda kernel: (-abs(kernel.change_ms), kernel.name))[:KERNELS]
+
+
+def _use(total: tuple[float, float] | None) -> KernelUse | None:
+    return KernelUse(total[0], total[1] / total[0], total[1] / 1e3) if total and total[0] else None
+
+
+def _gaps(old: Sequence[Profile], new: Sequence[Profile], after: Typical | None) -> list[GapChange]:
+    """The gaps that changed, the largest change first, with what the host did in them now."""
+    mine, theirs = _medians(old, _gap_sums), _medians(new, _gap_sums)
+    waits: dict[tuple[str, str], Wait] = {}
+    for wait in after.waits if after else ():
+        waits.setdefault((wait.before, wait.after), wait)
+    found = []
+    for pair in mine.keys() | theirs.keys():
+        (count, us), (now, now_us) = mine.get(pair, (0, 0.0)), theirs.get(pair, (0, 0.0))
+        if abs(now_us - us) >= LEAST_GAP_US:
+            told = waits.get(pair)
+            cause, calls = (told.cause, told.calls_ms) if told else ("", {})
+            found.append(GapChange(*pair, (round(count), round(now)), (us, now_us), cause, calls))
+    return sorted(found, key=lambda gap: (-abs(gap.change_us), gap.before, gap.after))[:GAPS]
+
+
+def _kernel_sums(profile: Profile) -> Mapping[str, tuple[int, float]]:
+    """How often each kernel runs in an iteration, and its time, us."""
+    rows = [i for i, kind in enumerate(profile.kind.tolist()) if kind == KERNEL]
+    return _sums([profile.names[i] for i in rows], [float(profile.values[_DEVICE, i]) for i in rows])
+
+
+def _gap_sums(profile: Profile) -> Mapping[tuple[str, str], tuple[int, float]]:
+    """The gaps between each two neighbours of an iteration; the first operation follows the last."""
+    names = profile.names
+    pairs = list(zip((names[-1], *names[:-1]), names, strict=True))
+    return _sums(pairs, profile.values[_GAP].tolist())
+
+
+def _sums(keys: Sequence[Key], us: Sequence[float]) -> dict[Key, tuple[int, float]]:
+    total: dict[Key, float] = {}
+    for key, value in zip(keys, us, strict=True):
+        total[key] = total.get(key, 0.0) + value
+    return {key: (count, total[key]) for key, count in Counter(keys).items()}
+
+
+def _medians(
+    profiles: Sequence[Profile], sums: Callable[[Profile], Mapping[Key, tuple[int, float]]]
+) -> dict[Key, tuple[float, float]]:
+    """Count and us of each key: medians over the profiles, of which some may lack it."""
+    each = [sums(profile) for profile in profiles]
+    keys = dict.fromkeys(key for found in each for key in found)
+    return {
+        key: (
+            float(np.median([found.get(key, (0, 0.0))[0] for found in each])),
+            float(np.median([found.get(key, (0, 0.0))[1] for found in each])),
+        )
+        for key in keys
+    }

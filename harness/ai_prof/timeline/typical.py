@@ -1,0 +1,186 @@
+"""One iteration as it happened, small enough to keep and to draw: streams, gaps and the host as lanes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from ai_prof.timeline.causes import CAUSES
+from ai_prof.timeline.gaps import calls_during, normalised_name
+from ai_prof.timeline.syncs import host_syncs
+from ai_prof.trace.model import CallKind, SyncKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ai_prof.timeline.device import DeviceTimeline
+    from ai_prof.trace.model import I64, Trace
+
+LANES = 6  # streams with a lane of their own
+STREAM_MARKS, GAP_MARKS, HOST_MARKS = 500, 250, 100  # two iterations of these are below 2,000
+LONGEST = 20
+_NAME = 160
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """n marks of one kind; times are ns since the iteration's start, `name` positions in `Typical.names`.
+
+    A mark stands for `count` operations that lie too close to be told apart, and bears the first one's name.
+    `kind` is stream, gap, calls or waits.
+    """
+
+    kind: str
+    title: str
+    start: list[int]
+    end: list[int]
+    name: list[int]
+    count: list[int]
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """A gap between two operations (normalised names), its cause, and the host's longest calls meanwhile."""
+
+    before: str
+    after: str
+    cause: str
+    ns: int
+    calls_ms: dict[str, float]
+
+
+class Typical(msgspec.Struct, frozen=True):
+    """An iteration of `length` ns: the one whose length is nearest to the median of its kind."""
+
+    length: int
+    names: list[str]
+    lanes: list[Lane]
+    waits: list[Wait]
+
+
+def typical(trace: Trace, timeline: DeviceTimeline, low: int, high: int) -> Typical:
+    """What the device and its host did within [low, high)."""
+    names: dict[str, int] = {}
+
+    def number(name: str) -> int:
+        return names.setdefault(name if len(name) <= _NAME else f"{name[: _NAME - 1]}…", len(names))
+
+    cut = _Cut(low, high, number)
+    lanes = [*_streams(trace, timeline, cut), _gaps(timeline, cut), *_host(trace, timeline, cut)]
+    waits = _waits(trace, timeline, low, high)
+    return Typical(high - low, list(names), [lane for lane in lanes if lane.start], waits)
+
+
+class _Cut:
+    """Makes lanes of what lies within [low, high)."""
+
+    def __init__(self, low: int, high: int, number: Callable[[str], int]) -> None:
+        self.low, self.high, self.number = low, high, number
+
+    def inside(self, start: I64, end: I64) -> I64:
+        """Rows with some time inside."""
+        return np.flatnonzero((end > self.low) & (start < self.high)).astype(np.int64)
+
+    def lane(
+        self, what: tuple[str, str], marks: tuple[I64, I64], name: Callable[[int], str], most: int
+    ) -> Lane:
+        """`what` is kind and title; of the marks' starts and ends, sorted by start; `name` names a row."""
+        kind, title = what
+        start, end = (np.clip(times, self.low, self.high) - self.low for times in marks)
+        first = _groups(start, end, most, self.high - self.low)
+        last = np.append(first[1:], len(start)) if len(start) else first
+        ends = [int(end[a:b].max()) for a, b in zip(first.tolist(), last.tolist(), strict=True)]
+        rows = [self.number(name(row)) for row in first.tolist()]
+        return Lane(kind, title, start[first].tolist(), ends, rows, (last - first).tolist())
+
+
+def _groups(start: I64, end: I64, most: int, length: int) -> I64:
+    """The first row of each mark: every row where `most` allows, else short neighbours in one."""
+    first = np.arange(len(start))
+    closest = length / 2000
+    while len(first) > most:
+        short = end - start < closest
+        joins = short[1:] & short[:-1] & (start[1:] - end[:-1] < closest)
+        first = np.flatnonzero(np.concatenate(([True], ~joins)))
+        closest *= 2
+    return first
+
+
+def _streams(trace: Trace, timeline: DeviceTimeline, cut: _Cut) -> list[Lane]:
+    operations = timeline.operations
+    rows = cut.inside(operations.start, operations.end)
+    streams, counts = np.unique(operations.stream[rows], return_counts=True)
+    busiest = streams[np.argsort(-counts, kind="stable")].tolist()
+    shown, rest = sorted(busiest[:LANES]), busiest[LANES:]
+    lanes = []
+    for members in [*([stream] for stream in shown), *([rest] if rest else [])]:
+        mine = rows[np.isin(operations.stream[rows], members)]
+        title = f"stream {members[0]}" if members is not rest else f"{len(rest)} more"
+        marks = (operations.start[mine], operations.end[mine])
+
+        def name(row: int, mine: I64 = mine) -> str:
+            return normalised_name(trace, operations, int(mine[row]))
+
+        lanes.append(cut.lane(("stream", title), marks, name, STREAM_MARKS // (len(shown) + bool(rest))))
+    return lanes
+
+
+def _gaps(timeline: DeviceTimeline, cut: _Cut) -> Lane:
+    gaps = timeline.busy.gaps
+    rows = cut.inside(gaps.start, gaps.end)
+    cause = timeline.causes.by_gap[rows].argmax(axis=1)
+    return cut.lane(
+        ("gap", "gaps"), (gaps.start[rows], gaps.end[rows]), lambda row: CAUSES[int(cause[row])], GAP_MARKS
+    )
+
+
+def _host(trace: Trace, timeline: DeviceTimeline, cut: _Cut) -> list[Lane]:
+    """The calls of the thread that launched most, and the waits of any."""
+    calls, syncs, operations = trace.calls, trace.syncs, timeline.operations
+    launched = cut.inside(operations.start, operations.end)
+    threads = Counter(t for t in operations.thread[launched].tolist() if t >= 0)
+    main = threads.most_common(1)[0][0] if threads else -1
+    own = (calls.thread == main) & (calls.kind != CallKind.SYNC)
+    rows = cut.inside(calls.start, calls.end)
+    rows = rows[own[rows]]
+    waits = host_syncs(trace, timeline.device, operations)
+    waits = waits[cut.inside(syncs.start[waits], syncs.end[waits])]
+    return [
+        cut.lane(
+            ("calls", "host calls"),
+            (calls.start[rows], calls.end[rows]),
+            lambda row: trace.names[calls.name[rows[row]]] if calls.name[rows[row]] >= 0 else "unknown call",
+            HOST_MARKS,
+        ),
+        cut.lane(
+            ("waits", "host waits"),
+            (syncs.start[waits], syncs.end[waits]),
+            lambda row: SyncKind(int(syncs.kind[waits[row]])).name.lower().replace("_", " "),
+            HOST_MARKS,
+        ),
+    ]
+
+
+def _waits(trace: Trace, timeline: DeviceTimeline, low: int, high: int) -> list[Wait]:
+    """The longest gaps that begin in [low, high), the longest first."""
+    gaps, operations = timeline.busy.gaps, timeline.operations
+    begin, stop = np.searchsorted(gaps.start, (low, high))
+    rows = np.arange(begin, stop)
+    rows = rows[np.argsort(gaps.start[rows] - gaps.end[rows], kind="stable")][:LONGEST]
+    by_end = np.argsort(operations.end, kind="stable")
+    last = np.searchsorted(operations.end[by_end], gaps.start[rows], side="right") - 1
+    found = []
+    for row, before in zip(rows.tolist(), by_end[np.maximum(last, 0)].tolist(), strict=True):
+        after = int(timeline.causes.next_operation[row])
+        start, end = int(gaps.start[row]), int(gaps.end[row])
+        found.append(
+            Wait(
+                before=normalised_name(trace, operations, before),
+                after=normalised_name(trace, operations, after),
+                cause=CAUSES[int(timeline.causes.by_gap[row].argmax())],
+                ns=end - start,
+                calls_ms=calls_during(trace, int(operations.process[after]), start, end),
+            )
+        )
+    return found

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import aiprof_file as af
+import msgspec
+import pytest
+from test_timeline_profile import loop, of
+
+from ai_prof.baselines import profiles
+from ai_prof.gate.explain import explain
+from ai_prof.gate.model import Reason, Why, WorkloadVerdict
+
+SIDES = ("baseline", "candidate")
+
+
+def more_work(iterations=40):
+    """`loop` with another kernel launched twice, the last one slower, and a synchronize between."""
+    program = af.Program()
+    for _ in range(iterations):
+        program.work(500_000)
+        program.copy(af.HTOD, 20_000, size=4096)
+        program.launch("gemm_128x64", 100_000)
+        program.synchronize()
+        program.work(30_000)
+        program.launch("relu", 300_000)
+        program.launch("gemm_64x64", 100_000)
+        program.launch("checksum", 50_000)
+        program.launch("checksum", 50_000)
+        program.synchronize()
+    return program
+
+
+def test_the_same_work_has_nothing_to_explain(tmp_path):
+    same = of(loop(40), tmp_path)
+    why = explain([same], [same], SIDES)
+    assert why.kernels == []
+    assert why.gaps == []
+    assert why.before == same.typical
+
+
+def test_kernels_added_and_slower_are_named_with_their_time(tmp_path):
+    why = explain([of(loop(40), tmp_path)], [of(more_work(), tmp_path)], SIDES)
+    told = {kernel.name: (kernel.changes, kernel.change_ms) for kernel in why.kernels}
+    assert told == {
+        "relu": (["slower"], pytest.approx(0.2)),
+        "checksum": (["added"], pytest.approx(0.1)),
+    }
+
+
+def test_a_gap_is_named_by_its_neighbours_with_its_cause(tmp_path):
+    slow = of(loop(40, slow=range(40)), tmp_path)
+    (gap,) = explain([of(loop(40), tmp_path)], [slow], SIDES).gaps
+    assert (gap.before, gap.after, gap.cause) == ("gemm_#x#", "memcpy host to device", "data")
+    assert gap.change_us == pytest.approx(1500, abs=5)
+    assert gap.count == (1, 1)
+
+
+def test_a_side_without_profiles_explains_nothing(tmp_path):
+    assert explain([], [of(loop(40), tmp_path)], SIDES) is None
+
+
+def test_the_iteration_to_draw_is_stored_with_the_profiles_once(tmp_path):
+    first, last = of(loop(40), tmp_path), of(loop(41, slow=range(41)), tmp_path)
+    found = profiles.decode(profiles.encode([first, last]), tmp_path)
+    assert found[first.digest()].typical is None
+    assert found[last.digest()].typical == last.typical
+
+
+def test_reasons_survive_json(tmp_path):
+    why = explain([of(loop(40), tmp_path)], [of(more_work(), tmp_path)], SIDES)
+    verdict = WorkloadVerdict(workload="w", reason=Reason.REGRESSED, explained=why)
+    again = msgspec.json.decode(msgspec.json.encode(verdict), type=WorkloadVerdict)
+    assert isinstance(again.explained, Why)
+    assert again == verdict

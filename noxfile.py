@@ -19,7 +19,10 @@ ROOT = Path(__file__).parent
 HEADERS = ("nvidia-cuda-cupti>=13,<14", "nvidia-cuda-runtime>=13,<14", "nvidia-cuda-crt>=13,<14")
 # Builds the workload in CUDA C++ where no toolkit is installed.
 NVCC = "nvidia-cuda-nvcc>=13,<14"
-TEST_TOOLS = ("hypothesis>=6.90", "nox>=2024.4.15", "py-spy>=0.4", "pyarrow>=15", "pyyaml>=6")
+TEST_TOOLS = (
+    *("hypothesis>=6.90", "nox>=2024.4.15", "py-spy>=0.4", "pyarrow>=15", "pyyaml>=6"),
+    *("playwright>=1.40", "axe-playwright-python>=0.1.4"),
+)
 
 
 def install(session: nox.Session, *extra: str) -> None:

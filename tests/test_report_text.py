@@ -4,10 +4,11 @@ import html as escapes
 import io
 import re
 
+import msgspec
 import verdicts
 from rich.console import Console
 
-from ai_prof.gate.model import Reason
+from ai_prof.gate.model import BuildVerdict, Reason
 from ai_prof.report import annotations, html, junit, markdown, terminal, view
 
 
@@ -15,16 +16,53 @@ def plain(text):
     return escapes.unescape(re.sub(r"<[^>]+>", " ", text)).replace("\\", "").replace("*", "")
 
 
+def cells_of(page):
+    """The first cells of every table row of the HTML report."""
+    found = set()
+    for row in re.findall(r"<tr.*?</tr>", page, re.DOTALL):
+        cells = [" ".join(plain(cell).split()) for cell in re.findall(r"<t[hd].*?</t[hd]>", row)]
+        found.add(tuple(cell.lstrip("✕?△↓✓○ ") for cell in cells[:4]))
+    return found
+
+
+def rows_of(summary):
+    """Metric, baseline, candidate and change of every row of the Markdown summary."""
+    lines = [plain(line).replace("\u200b", "").split(" | ") for line in summary.splitlines()]
+    return {tuple(cell.strip() for cell in cells[1:5]) for cells in lines if len(cells) > 5}
+
+
 def test_every_report_shows_the_same_numbers():
+    """Read back from each of them, the JSON's among them, and compared row by row."""
     verdict = verdicts.mixed()
-    page, summary = plain(html.render(verdict)), plain(markdown.render(verdict))
-    cases = "".join(verdicts.parse(junit.render(verdict)).itertext())
-    for workload in verdict.workloads:
+    page, summary = cells_of(html.render(verdict)), rows_of(markdown.render(verdict))
+    suites = {suite.get("name"): suite for suite in verdicts.parse(junit.render(verdict))}
+    stored = msgspec.json.decode(msgspec.json.encode(verdict), type=BuildVerdict)
+    compared = 0
+    for workload in stored.workloads:
+        cases = {
+            case.get("name"): "".join(case.itertext()) for case in suites[workload.workload].iter("testcase")
+        }
         for row in view.rows(workload):
-            for number in {row.before, row.after, row.change}:
-                assert number in page
-                assert number in summary
-                assert number in cases
+            told = (row.name.replace("*", ""), row.before, row.after, row.change)
+            assert told in page
+            assert told in summary
+            assert row.sentence in cases[row.name]
+            compared += 1
+    assert compared > 25
+
+
+def test_every_report_carries_its_run_and_its_inputs_hash():
+    verdict = verdicts.mixed()
+    texts = html.render(verdict), markdown.render(verdict), junit.render(verdict)
+    assert all(verdict.run_id in text.replace("\\", "") for text in texts)
+    sha256 = verdicts.workload().baseline["sha256"]
+    assert sha256 in texts[0]
+    assert sha256 in texts[2]
+
+
+def test_a_comment_is_short_enough_for_github():
+    assert len(markdown.comment(verdicts.large()).encode()) < 64_000
+    assert "rows hidden" in markdown.comment(verdicts.large())
 
 
 def test_markdown_is_sorted_by_evidence_and_effect_with_unchanged_rows_folded():

@@ -6,7 +6,19 @@ import random
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from ai_prof.gate.model import BuildVerdict, Cell, Evidence, Reason, Run, StructureChange, WorkloadVerdict
+from ai_prof.gate.model import (
+    BuildVerdict,
+    Cell,
+    Evidence,
+    GapChange,
+    Reason,
+    Run,
+    StructureChange,
+    Why,
+    WorkloadVerdict,
+)
+from ai_prof.timeline.diff_kernels import KernelChange, KernelUse
+from ai_prof.timeline.typical import Lane, Typical, Wait
 
 UNITS = {
     "iteration_ms": "ms",
@@ -127,6 +139,40 @@ def workload(name: str = "torch_train", reason: Reason = Reason.PASS, **changes:
     return WorkloadVerdict(workload=name, reason=reason, **(fields | changes))
 
 
+def typical(kernels: int = 60, stall_us: int = 200, names: list[str] | None = None) -> Typical:
+    """Return an iteration of kernels of 100 us, 10 us apart, after an upload that a stall holds back."""
+    called = ["memcpy host to device", "data", "device", "cudaLaunchKernel", "stream synchronize"]
+    called += names or [f"gemm_{i}" for i in range(3)]
+    start = [1000 * (stall_us + 50 + 110 * i) for i in range(kernels)]
+    end = [at + 100_000 for at in start]
+    upload = 1000 * stall_us
+    length = end[-1] + 30_000
+    drawn = [5 + i % (len(called) - 5) for i in range(kernels)]
+    one = [1] * kernels
+    calls = [t // 4 for t in start]
+    lanes = [
+        Lane("stream", "stream 0", [upload, *start], [upload + 40_000, *end], [0, *drawn], [1, *one]),
+        Lane("gap", "gaps", [0, *end], [upload, *start[1:], length], [1, *([2] * kernels)], [1, *one]),
+        Lane("calls", "host calls", calls, [t + 9000 for t in calls], [3] * kernels, one),
+        Lane("waits", "host waits", [start[-1] // 4], [end[-1]], [4], [1]),
+    ]
+    wait = Wait("gemm_2", "memcpy host to device", "data", upload, {"cudaMemcpyAsync": 0.01})
+    return Typical(length, called, lanes, [wait])
+
+
+def explained(names: list[str] | None = None) -> Why:
+    """Return what a stall of 4.5 ms before the upload changes, and one kernel that got slower."""
+    slower = KernelChange(
+        (names or ["gemm_1"])[0], ["slower"], KernelUse(20, 100.0, 2.0), KernelUse(20, 112.0, 2.24), 0.24
+    )
+    gap = GapChange(
+        "gemm_2", "memcpy host to device", (1, 1), (200.0, 4700.0), "data", {"cudaMemcpyAsync": 0.01}
+    )
+    sides = ("fresh base", "fresh head")
+    before, after = typical(names=names), typical(stall_us=4700, names=names)
+    return Why(sides=sides, kernels=[slower], gaps=[gap], before=before, after=after)
+
+
 def regressed_by_time(name: str = "torch_decode") -> WorkloadVerdict:
     """Return a workload whose latency grew by a host stall, confirmed by fresh runs."""
     stalled = {"launch": 1.3, "sync": 0.4, "device": 0.3, "data": 4.9}
@@ -147,6 +193,7 @@ def regressed_by_time(name: str = "torch_decode") -> WorkloadVerdict:
             cell("copy_compute_overlap", notes=["multimodal"]),
         ],
         notes=["The host was 1.04 times slower than over the baseline."],
+        explained=explained(),
         candidate_runs=runs(name, 3, stage=1, slower=1.38, moved=after, causes=stalled),
         confirm_base=runs(name, 6, stage=2, turn=0),
         confirm_head=runs(name, 6, stage=2, turn=1, slower=1.38, moved=after, causes=stalled),
@@ -284,7 +331,14 @@ def nasty() -> BuildVerdict:
         for i, name in enumerate(NASTY)
     ]
     return build(
-        workload(NASTY[0], Reason.REGRESSED, why=NASTY[1], structure=changes, notes=NASTY),
+        workload(
+            NASTY[0],
+            Reason.REGRESSED,
+            why=NASTY[1],
+            structure=changes,
+            notes=NASTY,
+            explained=explained(NASTY),
+        ),
         exit_code=1,
         summary=NASTY[1],
         machine={NASTY[0]: NASTY[1]},
@@ -307,5 +361,6 @@ def large(workloads: int = 60, metrics: int = 12, kernels: int = 60) -> BuildVer
             StructureChange(name=f"kernel:{NASTY[2]}{n}", baseline=n, candidate=n + 1, reason=reason)
             for n in range(kernels if bad else 0)
         ]
-        made.append(workload(f"workload_{i:02}", reason, cells=cells, structure=changes))
+        why = explained([NASTY[2]]) if bad else None
+        made.append(workload(f"workload_{i:02}", reason, cells=cells, structure=changes, explained=why))
     return build(*made, exit_code=1, summary="20 of 60 workloads regressed")

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _SHOWN_VALUES = 6
 _BUSY_CORES = 0.5
+_POWER_CAP = 0x04  # NVML: the power limit lowers the clocks
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,9 @@ def badges(environments: Sequence[Mapping[str, Any]]) -> list[Badge]:
     if "slowdowns" in seen:
         named = sorted({name for names in seen["slowdowns"] for name in names})
         shown.append(Badge(", ".join(named), "warn") if named else Badge("no throttling", "pass"))
+    capped = sum(bool(int(bits) & _POWER_CAP) for bits in seen.get("throttle_reasons", []))
+    if capped:
+        shown.append(Badge(f"power-capped in {fmt.plural(capped, 'run')}", "quiet", "normal under full load"))
     clocks = seen.get("sm_clock_mhz")
     if clocks:
         shown.append(Badge(f"SM clock {spread(clocks)} MHz", "quiet"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 
 NOTHING = "–"  # noqa: RUF001 - a dash is what it is
@@ -95,6 +96,17 @@ def count_change(before: int, after: int, name: str = "") -> str:
 def plural(n: int, word: str) -> str:
     """`1 run`, `3 runs`."""
     return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"
+
+
+def moment(text: str) -> str:
+    """Return a time of RFC 3339 in UTC as people write it; anything else as it is."""
+    found = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|\+00:00)", text)
+    return f"{found[1]} {found[2]} UTC" if found else text
+
+
+def lower_first(text: str) -> str:
+    """Begin a name inside a sentence: `GPU busy` stays as it is."""
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 
 def shorten(name: str, width: int = 72) -> str:

@@ -1,4 +1,4 @@
-"""The HTML report: one self-contained page that needs no script and no network."""
+"""The HTML report: one self-contained page that needs no network; a script only adds hover and zoom."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from ai_prof.gate.model import Reason
+from ai_prof.report import cause, gaps, lanes, plot, provenance, view, why_view, words
 from ai_prof.report import format as fmt
-from ai_prof.report import gaps, plot, provenance, view, words
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ai_prof.gate.model import BuildVerdict, Cell, WorkloadVerdict
 
 MAX_BYTES = 2_000_000
@@ -21,30 +23,33 @@ FINDINGS = 10
 LONG = 600  # characters of a sentence that is shown
 _ALWAYS_DRAWN = ("iteration_ms", "kernel_time_ms")
 _STRIPS = 6
+NO_LINKS: Mapping[str, list[tuple[str, str]]] = {}
 
 
 @dataclass(frozen=True)
 class Detail:
-    """How much is drawn: workloads with plots, and structure rows a workload."""
+    """How much is drawn: workloads with plots, regressions with timelines, and structure rows a workload."""
 
     plotted: int
+    timelines: int
     structure: int
 
 
-DETAILS = (Detail(10, 40), Detail(4, 10), Detail(0, 3))
+DETAILS = (Detail(10, 10, 40), Detail(4, 4, 10), Detail(0, 0, 3))
 """From rich to lean: the first that fits into MAX_BYTES is used, and the page says what it left out."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """All that the page shows of one workload."""
+    """All that the page shows of one workload. `why` are sentences, the first the most telling."""
 
     workload: WorkloadVerdict
     anchor: str
     word: words.Word
-    why: str
+    why: list[str]
     strength: view.Strength
     metrics: list[view.Row]
+    unchanged: list[view.Row]
     structure: list[view.Row]
     hidden_structure: int
     plotted: bool
@@ -54,21 +59,28 @@ class Section:
     bars: Markup | None
     causes: list[gaps.CauseRow]
     compared: str
+    places: list[why_view.Row]
+    hidden_places: int
+    timelines: lanes.Timelines | None
+    links: list[tuple[str, str]]
 
 
-def render(verdict: BuildVerdict) -> str:
-    """Return the page, at most 2 MB: the verdict, then each workload, regressions first."""
+def render(verdict: BuildVerdict, links: Mapping[str, list[tuple[str, str]]] = NO_LINKS) -> str:
+    """Return the page, at most 2 MB: the verdict, then each workload, regressions first.
+
+    `links` are a workload's full timelines: the words and the address, relative to the page.
+    """
     page = ""
     for detail in DETAILS:
-        page = _page(verdict, detail)
+        page = _page(verdict, detail, links)
         if len(page.encode()) <= MAX_BYTES:
             break
     return page
 
 
-def _page(verdict: BuildVerdict, detail: Detail) -> str:
+def _page(verdict: BuildVerdict, detail: Detail, links: Mapping[str, list[tuple[str, str]]]) -> str:
     workloads = view.ordered(verdict.workloads)
-    sections = [_section(w, i, detail) for i, w in enumerate(workloads)]
+    sections = [_section(w, i, detail, links.get(w.workload, [])) for i, w in enumerate(workloads)]
     unchanged = [s for s in sections if view.is_unchanged(s.workload)]
     changed = [s for s in sections if not view.is_unchanged(s.workload)]
     title, tone = view.headline(verdict)
@@ -76,7 +88,7 @@ def _page(verdict: BuildVerdict, detail: Detail) -> str:
         verdict=verdict,
         title=title,
         tone=tone,
-        subline=view.subline(verdict),
+        subline="" if changed else view.subline(verdict),
         tally=view.tally(verdict),
         findings=[(s, view.leading(s.workload)) for s in changed[:FINDINGS]],
         hidden_findings=max(0, len(changed) - FINDINGS),
@@ -90,33 +102,40 @@ def _page(verdict: BuildVerdict, detail: Detail) -> str:
     )
 
 
-def _section(workload: WorkloadVerdict, place: int, detail: Detail) -> Section:
+def _section(workload: WorkloadVerdict, place: int, detail: Detail, links: list[tuple[str, str]]) -> Section:
     structure = view.structure_rows(workload)
-    plotted = place < detail.plotted
+    rows = view.metric_rows(workload)
+    folded = [] if view.is_unchanged(workload) else [row for row in rows if row.reason is Reason.PASS]
     sides = gaps.splits(workload)
-    before, after = _compared(sides)
+    pair = gaps.compared(sides)
+    places, hidden = why_view.rows(workload.explained)
     return Section(
         workload=workload,
         anchor=f"workload-{place + 1}",
         word=words.REASONS[workload.reason],
-        why=workload.why if view.leading(workload) else view.explanation(workload),
+        why=cause.sentences(workload) or [text for text in [_said(workload)] if text],
         strength=view.strength(workload),
-        metrics=view.metric_rows(workload),
+        metrics=[row for row in rows if row not in folded],
+        unchanged=folded,
         structure=structure[: detail.structure],
         hidden_structure=max(0, len(structure) - detail.structure),
-        plotted=plotted,
-        strips=_strips(workload) if plotted else [],
-        iterations=plot.iterations(workload) if plotted else None,
+        plotted=place < detail.plotted,
+        strips=_strips(workload) if place < detail.plotted else [],
+        iterations=plot.iterations(workload) if place < detail.plotted else None,
         legend=plot.roles(workload),
-        bars=gaps.bars(sides, workload.workload) if plotted and sides else None,
-        causes=gaps.table(before, after) if before and after else [],
-        compared=f"{before.label} and {after.label}" if before and after else "",
+        bars=gaps.bars(sides, workload.workload) if place < detail.plotted and sides else None,
+        causes=gaps.table(*pair) if pair else [],
+        compared=f"{pair[0].label} and {pair[1].label}" if pair else "",
+        places=places,
+        hidden_places=hidden,
+        timelines=lanes.draw(workload.explained) if place < detail.timelines else None,
+        links=links,
     )
 
 
-def _compared(sides: list[gaps.Split]) -> tuple[gaps.Split | None, gaps.Split | None]:
-    """Return the last pair: the fresh runs of base and head where there are any."""
-    return (sides[-2], sides[-1]) if len(sides) >= 2 else (None, None)
+def _said(workload: WorkloadVerdict) -> str:
+    """What stands in no row: nothing twice."""
+    return view.unsaid_of(workload) if view.leading(workload) else view.explanation(workload)
 
 
 def _strips(workload: WorkloadVerdict) -> list[Markup]:
@@ -145,5 +164,5 @@ def template(name: str) -> Template:
         lstrip_blocks=True,
     )
     environment.globals |= {"fmt": fmt, "words": words, "LONG": LONG}
-    environment.filters["shorten"] = fmt.shorten
+    environment.filters |= {"shorten": fmt.shorten, "lower_first": fmt.lower_first}
     return environment.get_template(name)

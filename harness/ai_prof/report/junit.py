@@ -43,7 +43,8 @@ def _suite(root: ET.Element, verdict: BuildVerdict, workload: WorkloadVerdict) -
     name = _clean(workload.workload)
     suite = ET.SubElement(root, "testsuite", name=name, timestamp=_clean(verdict.started))
     properties = ET.SubElement(suite, "properties")
-    for key, value in provenance.facts(verdict):
+    stored = {"baseline sha256": str(workload.baseline.get("sha256") or "")}
+    for key, value in [*provenance.facts(verdict), *((key, value) for key, value in stored.items() if value)]:
         ET.SubElement(properties, "property", name=key, value=_clean(value))
     rows = view.rows(workload)
     for row in rows:

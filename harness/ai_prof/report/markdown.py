@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from ai_prof.gate.model import BuildVerdict, WorkloadVerdict
 
 MAX_BYTES = 1_000_000
-"""GitHub's limit for a job summary is 1 MiB; for a comment it is 64 kB."""
+"""GitHub's limit for a job summary is 1 MiB."""
+COMMENT_BYTES = 60_000
+"""For a comment it is 65,536 characters."""
 _TEXT = 400
 _RESERVE = 200  # bytes for the closing tag and the line that counts what is hidden
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#|~!&$])")
@@ -44,6 +46,11 @@ def render(verdict: BuildVerdict, limit: int = MAX_BYTES) -> str:
     )
     page.close()
     return page.content
+
+
+def comment(verdict: BuildVerdict) -> str:
+    """Return what a pull request's comment says: the summary, short."""
+    return render(verdict, COMMENT_BYTES)
 
 
 def text(value: str, width: int = _TEXT) -> str:

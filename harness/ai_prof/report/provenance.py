@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ai_prof.gate.model import Reason
 from ai_prof.report import conditions, view
 from ai_prof.report import format as fmt
 from ai_prof.report.conditions import Badge
 
 if TYPE_CHECKING:
-    from ai_prof.gate.model import BuildVerdict
+    from ai_prof.gate.model import BuildVerdict, Run
 
 
 def badges(verdict: BuildVerdict) -> list[Badge]:
@@ -18,6 +19,7 @@ def badges(verdict: BuildVerdict) -> list[Badge]:
         Badge(f"baselines: {label} ({count})", tone, "; ".join(details))
         for (label, tone), count, details in _strengths(verdict)
     ]
+    shown = [*_machine_badges(verdict), *shown, *_losses(verdict)]
     shown += conditions.badges(_fresh_environments(verdict))
     if any(workload.provisional for workload in verdict.workloads):
         shown.append(Badge("provisional verdicts", "warn", "a young baseline: marked where it applies"))
@@ -32,25 +34,44 @@ def badges(verdict: BuildVerdict) -> list[Badge]:
 
 def facts(verdict: BuildVerdict) -> list[tuple[str, str]]:
     """Return the run's identity: name and value."""
-    commit = verdict.commit or "not in a repository"
+    commit = (verdict.commit or "")[:12] or "not in a repository"
     candidates = (
-        ("Device", _device(verdict)),
+        ("Host", str(verdict.machine.get("host") or "")),
         ("Machine key", verdict.machine_key),
         ("Commit", commit + (" + uncommitted changes" if verdict.dirty else "")),
         ("Base", verdict.base or ""),
         ("Run", verdict.run_id),
-        ("Started", verdict.started),
-        ("Finished", verdict.finished),
+        ("Started", fmt.moment(verdict.started)),
+        ("Finished", fmt.moment(verdict.finished)),
         ("Exit code", str(verdict.exit_code)),
     )
     return [(name, value) for name, value in candidates if value]
+
+
+def _machine_badges(verdict: BuildVerdict) -> list[Badge]:
+    """The device, and its driver where it has one of its own."""
+    shown = [Badge(_device(verdict), "quiet", verdict.machine_key)]
+    driver = verdict.machine.get("driver") or {}
+    if driver.get("version"):
+        cuda = f", CUDA {driver['cuda']}" if driver.get("cuda") else ""
+        shown.append(Badge(f"driver {driver['version']}{cuda}", "quiet"))
+    return shown
+
+
+def _losses(verdict: BuildVerdict) -> list[Badge]:
+    """Whether the captures that were compared are whole."""
+    runs = _fresh(verdict)
+    lost = sum(run.problem is Reason.CAPTURE_INCOMPLETE for run in runs)
+    if lost:
+        return [Badge(f"records lost in {fmt.plural(lost, 'run')}", "broken", "none of them was compared")]
+    return [Badge("no records lost", "pass")] if runs else []
 
 
 def _device(verdict: BuildVerdict) -> str:
     """The device's own name where the machine's facts hold one."""
     listed = verdict.machine.get("gpus") or verdict.machine.get("opencl") or [{}]
     name = listed[0].get("name") or listed[0].get("device")
-    return f"{name} ({verdict.device})" if name else verdict.device
+    return f"{name} ({verdict.device})" if name and name != verdict.device else verdict.device
 
 
 def baselines(verdict: BuildVerdict) -> list[dict[str, str]]:
@@ -83,8 +104,13 @@ def environment(verdict: BuildVerdict) -> list[tuple[str, str, str]]:
 
 
 def _fresh_environments(verdict: BuildVerdict) -> list[dict[str, Any]]:
+    return [run.environment for run in _fresh(verdict)]
+
+
+def _fresh(verdict: BuildVerdict) -> list[Run]:
+    """The runs that this build made."""
     return [
-        run.environment
+        run
         for workload in verdict.workloads
         for run in (*workload.candidate_runs, *workload.confirm_base, *workload.confirm_head)
     ]

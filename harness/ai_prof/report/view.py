@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ai_prof.errors import EXIT_USAGE
 from ai_prof.gate.model import BuildVerdict, Cell, Evidence, Reason, StructureChange, WorkloadVerdict
+from ai_prof.report import cause, words
 from ai_prof.report import format as fmt
-from ai_prof.report import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,6 +19,13 @@ _REASON_RANK = {reason: rank for rank, reason in enumerate(words.REASONS)}
 _EVIDENCE_RANK = {evidence: rank for rank, evidence in enumerate(words.EVIDENCE)}
 _UNCHANGED = frozenset({Reason.PASS})
 _BROKEN = frozenset({Reason.FAILED, Reason.INVALID_ENVIRONMENT, Reason.CAPTURE_INCOMPLETE})
+# `iteration latency grew 41 % (3.10 -> 4.37 ms), floor 1 %`: the report shows all this in columns already.
+_SAID = re.compile(
+    r"^.* (?:grew|fell|did not change)[^()]* \([^()]*\)(?:: |, floor [^:;]*|$)"
+    r"|^[\d,]+ (?:more|fewer) [^()]* per iteration \([^()]*\)(?:; |$)"
+    r"|^kernel .* \([^()]* per iteration\)$"
+)
+_PLACES = ("host time between ", "time of ")  # of the aligned profile: the place stands nowhere else
 _NOT_COMPARED = frozenset({Reason.NO_BASELINE, Reason.NO_GPU_WORK, Reason.INCOMPARABLE, Reason.SKIPPED})
 
 
@@ -53,6 +61,12 @@ class Row:
             -self.size,
             self.key,
         )
+
+    @property
+    def told(self) -> str:
+        """The row's reason without the numbers that stand in its columns; empty where none is left."""
+        return unsaid(self.why)
+        return _SAID.sub("", self.why, count=1).removeprefix("floor ").replace(" -> ", " → ")
 
     @property
     def is_kernel(self) -> bool:
@@ -97,6 +111,13 @@ class Strength:
     label: str
     detail: str
     tone: str
+
+
+def unsaid(why: str) -> str:
+    """Return what a sentence of the gate adds to the numbers that a report shows in columns."""
+    if why.startswith(_PLACES):
+        return why.replace(" -> ", " → ")
+    return _SAID.sub("", why, count=1).replace(" -> ", " → ").strip(" ,")
 
 
 def metric_row(workload: str, cell: Cell) -> Row:
@@ -201,11 +222,23 @@ def ordered(workloads: Iterable[WorkloadVerdict]) -> list[WorkloadVerdict]:
 
 
 def explanation(workload: WorkloadVerdict) -> str:
-    """Return the workload's reason in plain language; from its leading row where the gate gave none."""
-    if workload.why:
-        return workload.why
+    """Return the workload's reason in plain language, in one line.
+
+    What its time went to where that is known; else what the gate says, its leading row, or what the reason
+    means.
+    """
+    told = cause.sentences(workload)
+    if told:
+        return " ".join(told[:2])
+    said = unsaid_of(workload)
     lead = leading(workload)
-    return lead[0].sentence if lead else words.REASONS[workload.reason].meaning
+    return said or (lead[0].sentence if lead else words.REASONS[workload.reason].meaning)
+
+
+def unsaid_of(workload: WorkloadVerdict) -> str:
+    """Return what the gate says of a workload beside the numbers of its rows."""
+    parts = (unsaid(part) for part in workload.why.split("; "))
+    return "; ".join(dict.fromkeys(part for part in parts if part))
 
 
 def headline(verdict: BuildVerdict) -> tuple[str, str]:

@@ -10,25 +10,29 @@ import msgspec
 
 from ai_prof.errors import UsageError
 from ai_prof.report import html, junit, markdown
+from ai_prof.report.timelines import write_timelines
 
 if TYPE_CHECKING:
     from ai_prof.gate.model import BuildVerdict
 
 
 def write_reports(verdict: BuildVerdict, folder: Path) -> Path:
-    """Write `index.html`, `report.json`, `report.md` and `junit.xml`; return the path of the page.
+    """Write `index.html`, `report.json`, `report.md`, `comment.md` and `junit.xml`; return the page's path.
 
-    Everything is rendered and lies on the disk before the first old file is replaced, each atomically.
+    Everything is rendered and lies on the disk before the first old file is replaced, each atomically. Full
+    timelines of what regressed lie beside them in `timelines/`, where the captures are still there.
 
     Raises:
         UsageError: the folder can't be made or written.
 
     """
+    links = write_timelines(verdict, folder)
     contents = {
         "report.json": msgspec.json.format(msgspec.json.encode(verdict), indent=1),
         "report.md": markdown.render(verdict).encode(),
+        "comment.md": markdown.comment(verdict).encode(),
         "junit.xml": junit.render(verdict).encode(),
-        "index.html": html.render(verdict).encode(),
+        "index.html": html.render(verdict, links).encode(),
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)

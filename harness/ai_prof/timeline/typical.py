@@ -64,12 +64,17 @@ def typical(trace: Trace, timeline: DeviceTimeline, low: int, high: int) -> Typi
     names: dict[str, int] = {}
 
     def number(name: str) -> int:
-        return names.setdefault(name if len(name) <= _NAME else f"{name[: _NAME - 1]}…", len(names))
+        return names.setdefault(cut_name(name), len(names))
 
     cut = _Cut(low, high, number)
     lanes = [*_streams(trace, timeline, cut), _gaps(timeline, cut), *_host(trace, timeline, cut)]
     waits = _waits(trace, timeline, low, high)
     return Typical(high - low, list(names), [lane for lane in lanes if lane.start], waits)
+
+
+def cut_name(name: str) -> str:
+    """A name as `Typical.names` holds it: of templates the first 160 characters."""
+    return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
 
 
 class _Cut:

@@ -1,0 +1,96 @@
+"""The kernels and gaps that changed, as rows of text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ai_prof.report import format as fmt
+
+if TYPE_CHECKING:
+    from ai_prof.gate.model import GapChange, Why
+    from ai_prof.timeline.diff_kernels import KernelChange, KernelUse
+
+ROWS = 12
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kernel, or the gaps between two operations; times per iteration, the largest change first.
+
+    `cause` is a cause of gap, empty for a kernel. `size` is the change in us, which rows are sorted by.
+    """
+
+    what: str
+    name: str
+    other: str
+    before: str
+    after: str
+    change: str
+    cause: str
+    told: str
+    size: float
+
+    @property
+    def tone(self) -> str:
+        """Its colour."""
+        return "bad" if self.size > 0 else "good"
+
+
+def rows(why: Why | None, least_us: float = 1.0) -> tuple[list[Row], int]:
+    """Return the largest changes of kernels and gaps in one list, and how many more there are."""
+    if why is None:
+        return [], 0
+    found = [*map(_kernel, why.kernels), *map(_gap, why.gaps)]
+    found = sorted((row for row in found if abs(row.size) >= least_us), key=lambda row: -abs(row.size))
+    return found[:ROWS], max(0, len(found) - ROWS)
+
+
+def _kernel(kernel: KernelChange) -> Row:
+    us = 1e3 * kernel.change_ms
+    return Row(
+        f"kernel {', '.join(kernel.changes)}",
+        kernel.name,
+        "",
+        _use(kernel.before),
+        _use(kernel.after),
+        _signed(us),
+        "",
+        "",
+        us,
+    )
+
+
+def _gap(gap: GapChange) -> Row:
+    calls = ", ".join(f"{name} {fmt.value(1e3 * ms, 'us')}" for name, ms in gap.calls_ms.items())
+    return Row(
+        f"gap {'longer' if gap.change_us > 0 else 'shorter'}",
+        gap.before,
+        gap.after,
+        _times(gap.count[0], gap.us[0]),
+        _times(gap.count[1], gap.us[1]),
+        _signed(gap.change_us),
+        gap.cause,
+        f"host calls meanwhile: {calls}" if calls else "",
+        gap.change_us,
+    )
+
+
+def _use(use: KernelUse | None) -> str:
+    return _times(round(use.count), 1e3 * use.ms) if use else fmt.NOTHING
+
+
+def _times(count: int, us: float) -> str:
+    """Return `3 × 12.00 µs`: how often, and the mean of each."""  # noqa: RUF002 - the sign of a product
+    if not count:
+        return fmt.NOTHING
+    return time(us) if count == 1 else f"{count:,} × {time(us / count)}"  # noqa: RUF001
+
+
+def _signed(us: float) -> str:
+    return ("-" if us < 0 else "+") + time(abs(us))
+
+
+def time(us: float) -> str:
+    """Return a time in µs, from a millisecond on in ms."""
+    return fmt.value(us / 1e3, "ms") if abs(us) >= 1000 else fmt.value(us, "us")

@@ -1,0 +1,136 @@
+"""Reports in headless Chromium: what a reader's browser makes of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+import verdicts
+from test_report_html import SAMPLES
+
+from ai_prof.report import html
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-core is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="Chromium is not installed: apt-get install chromium"
+)
+PAGES = SAMPLES | {"large": verdicts.large}
+WIDE, NARROW = 1280, 390
+
+
+@pytest.fixture(scope="module")
+def browser():
+    sandbox = [] if os.geteuid() else ["--no-sandbox"]
+    with playwright.sync_playwright() as p:
+        started = p.chromium.launch(executable_path=CHROMIUM, args=sandbox)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """The address of a sample's page, which is written once."""
+    folder = tmp_path_factory.mktemp("pages")
+
+    def of(sample):
+        path = folder / f"{sample.replace(' ', '_')}.html"
+        if not path.exists():
+            path.write_text(html.render(PAGES[sample]()), encoding="utf-8")
+        return path.as_uri()
+
+    return of
+
+
+@pytest.fixture
+def opened(browser, address):
+    """Open a sample's page; what it asked for and complained of is in `page.seen`."""
+    contexts = []
+
+    def open_page(sample, width=WIDE, **options):
+        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.seen = []
+        page.on("console", lambda message: page.seen.append(message.text))
+        page.on("pageerror", lambda error: page.seen.append(str(error)))
+        page.on("request", lambda request: page.seen.append(request.url))
+        page.goto(address(sample))
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+@pytest.mark.parametrize("sample", PAGES)
+def test_nothing_is_asked_for_or_complained_of_and_no_page_is_wider_than_its_window(opened, address, sample):
+    for width in (WIDE, NARROW):
+        page = opened(sample, width)
+        assert [url for url in page.seen if url not in {address(sample), "data:,"}] == []
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("sample", ["mixed", "by time", "nasty", "no baseline", "disturbed"])
+def test_axe_finds_no_serious_violation(opened, sample, scheme):
+    page = opened(sample, color_scheme=scheme)
+    page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+    found = axe.Axe().run(page).response["violations"]
+    serious = [
+        (each["id"], [node["html"][:160] for node in each["nodes"][:3]])
+        for each in found
+        if each["impact"] in {"serious", "critical"}
+    ]
+    assert serious == []
+
+
+def test_without_javascript_everything_is_there_to_read(opened):
+    page = opened("by time", java_script_enabled=False)
+    assert page.locator("h1").inner_text() == "1 of 1 workload regressed"
+    assert page.locator(".timelines .side").count() == 2
+    assert page.locator(".timelines .lane path").count() >= 8
+    assert page.locator(".timelines button").count() == 0
+    assert page.locator("table.places tbody tr").count() == 2
+
+
+def test_keys_and_buttons_zoom_both_timelines_alike(opened):
+    page = opened("by time")
+    views = "[...document.querySelectorAll('.lane svg')].map((plot) => plot.getAttribute('viewBox'))"
+    before = page.evaluate(views)
+    page.locator(".timelines").focus()
+    page.keyboard.press("+")
+    zoomed = page.evaluate(views)
+    assert len({view.rsplit(" ", 1)[0] for view in zoomed}) == 1
+    assert zoomed != before
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(views) != zoomed
+    page.get_by_role("button", name="Whole iteration").click()
+    assert page.evaluate(views) == before
+
+
+def test_a_mark_says_what_it_is_when_pointed_at(opened):
+    page = opened("by time")
+    gaps = page.locator(".side").nth(1).locator(".lane svg").nth(1)
+    gaps.scroll_into_view_if_needed()
+    gaps.hover(position={"x": 40, "y": 5})
+    assert page.locator(".tip").inner_text() == ("gap, data: the host was preparing input: 4.700 ms, at 0 µs")
+
+
+def test_print_opens_what_is_folded_and_leaves_tools_out(opened):
+    page = opened("mixed")
+    page.emulate_media(media="print")
+    assert page.locator(".tools").first.is_hidden()
+    assert page.pdf(format="A4").startswith(b"%PDF")
+    folded = "[...document.querySelectorAll('details:not([open]) table')]"
+    heights = page.evaluate(f"{folded}.map((table) => table.getBoundingClientRect().height)")
+    assert heights
+    assert all(height > 0 for height in heights)
+
+
+def test_axe_is_at_work(opened):
+    page = opened("passing")
+    page.evaluate("document.querySelector('main').append(document.createElement('button'))")
+    assert [each["id"] for each in axe.Axe().run(page).response["violations"]] == ["button-name"]

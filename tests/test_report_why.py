@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import gzip
+import json
+
+import aiprof_file as af
+import msgspec
+import pytest
+import verdicts
+from test_timeline_profile import loop, of
+
+from ai_prof.gate.explain import explain
+from ai_prof.gate.model import Reason
+from ai_prof.report import cause, lanes, view, why_view
+from ai_prof.report.write import write_reports
+
+
+def test_a_longer_iteration_says_what_it_waits_for_and_where():
+    assert cause.sentences(verdicts.regressed_by_time()) == [
+        "An iteration takes 4.576 ms longer: the GPU waits 4.700 ms longer while the host prepares input.",
+        "The gap between gemm_2 and memcpy host to device grew from 200.0 µs to 4.700 ms.",
+    ]
+
+
+def test_more_work_says_which_kernel_and_no_time_that_did_not_change():
+    assert cause.sentences(verdicts.regressed_by_structure()) == [
+        (
+            "Each iteration has 64 more kernels, 1 more synchronize, 2.097 MB less copied; void "
+            "vector_add<float>(float*) runs 68 times instead of 4."
+        ),
+        "An iteration takes as long as before.",
+    ]
+
+
+def test_a_pass_has_no_cause():
+    assert cause.sentences(verdicts.workload()) == []
+
+
+@pytest.mark.parametrize(
+    ("why", "left"),
+    [
+        ("iteration latency grew 337 % (4.82 -> 21.1 ms), floor 1 % and 0.02 ms", ""),
+        ("gap ratio grew 8.9 points (88.5 -> 97.4 %), floor 1 point", ""),
+        ("iteration latency did not change (4.82 ms): within the noise", "within the noise"),
+        (
+            "gap ratio fell 0.2 points (1.0 -> 0.8 %): below the floor of 1 point",
+            "below the floor of 1 point",
+        ),
+        ("1 more synchronize per iteration (1 -> 2)", ""),
+        ("64 more kernels per iteration (4 -> 68); latency improved", "latency improved"),
+        ("kernel void f<float>(int) added (0 -> 1 per iteration)", ""),
+        (
+            "no copies in the candidate: no overlap to compare",
+            "no copies in the candidate: no overlap to compare",
+        ),
+        (
+            "host time between a and b (operation 3) grew 40 us per iteration (1 -> 41 us), floor 20 us",
+            "host time between a and b (operation 3) grew 40 us per iteration (1 → 41 us), floor 20 us",
+        ),
+    ],
+)
+def test_a_reason_does_not_repeat_what_stands_in_columns(why, left):
+    assert view.unsaid(why) == left
+
+
+def test_places_are_sorted_by_change_and_counted_where_hidden():
+    why = verdicts.explained()
+    found, hidden = why_view.rows(why)
+    assert [(row.what, row.change) for row in found] == [
+        ("gap longer", "+4.500 ms"),
+        ("kernel slower", "+240.0 µs"),
+    ]
+    assert hidden == 0
+    many = msgspec.structs.replace(why, gaps=why.gaps * 30)
+    found, hidden = why_view.rows(many)
+    assert len(found) + hidden == 31
+
+
+def test_both_sides_are_drawn_on_one_scale_with_few_marks():
+    drawn = lanes.draw(verdicts.explained())
+    assert [round(side.share) for side in drawn.sides] == [60, 100]
+    assert sum(len(lane.marks["start"]) for side in drawn.sides for lane in side.lanes) <= 2000
+    legend = dict(drawn.legend)
+    assert "changed" in legend
+    assert "data" in legend
+    for side in drawn.sides:
+        for lane in side.lanes:
+            assert max(lane.marks["end"]) <= 10 * drawn.length_us + 1
+
+
+def test_without_both_iterations_nothing_is_drawn():
+    half = msgspec.structs.replace(verdicts.explained(), before=None)
+    assert lanes.draw(half) is None
+    assert lanes.draw(None) is None
+
+
+def test_an_iteration_of_many_kernels_is_drawn_by_few_marks(tmp_path):
+    program = af.Program()
+    for _ in range(12):
+        program.work(100_000)
+        for _ in range(3000):
+            program.launch("tiny", 1000)
+        program.synchronize()
+    profile = of(program, tmp_path)
+    drawn = lanes.draw(explain([profile], [profile], ("baseline", "candidate")))
+    assert sum(len(lane.marks["start"]) for side in drawn.sides for lane in side.lanes) <= 2000
+    assert sum(drawn.sides[0].lanes[0].marks["count"]) == 3000
+
+
+def captured(workload, folder):
+    return [msgspec.structs.replace(run, capture=str(folder)) for run in workload.confirm_head]
+
+
+def test_the_full_timelines_of_a_regression_lie_beside_the_report(tmp_path):
+    workload = verdicts.regressed_by_time("a b/c")
+    folder = tmp_path / "capture"
+    folder.mkdir()
+    loop(12).write(folder)
+    workload.confirm_head = [
+        msgspec.structs.replace(run, capture=str(folder)) for run in workload.confirm_head
+    ]
+    page = write_reports(verdicts.build(workload, exit_code=1), tmp_path / "report")
+    (written,) = (tmp_path / "report" / "timelines").iterdir()
+    assert f'href="timelines/{written.name}"' in page.read_text()
+    with gzip.open(written) as file:
+        assert json.load(file)["traceEvents"]
+
+
+def test_a_capture_that_is_gone_has_no_timeline_and_no_link(tmp_path):
+    workload = verdicts.regressed_by_time()
+    workload.confirm_head = [
+        msgspec.structs.replace(workload.confirm_head[-1], capture=str(tmp_path / "gone"))
+    ]
+    page = write_reports(verdicts.build(workload, exit_code=1), tmp_path / "report")
+    assert "ui.perfetto.dev" not in page.read_text()
+    assert workload.reason is Reason.REGRESSED

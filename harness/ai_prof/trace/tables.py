@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from ai_prof.trace.model import Calls, Kernels, Memory, Ranges, Samples, Syncs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 Table = TypeVar("Table", Kernels, Memory, Syncs, Calls, Ranges, Samples)
 
@@ -24,22 +25,34 @@ class Names(dict[str, int]):
         return number
 
 
-def make_table(table: type[Table], parts: Sequence[Mapping[str, Any]]) -> Table:
+def make_table(table: type[Table], parts: Sequence[dict[str, Any]]) -> Table:
     """One table of all parts' rows, sorted by start (Samples: by time).
 
-    Each part maps every field of the table to an array of that part's rows, or to one scalar for all.
+    Each part maps every field of the table to an array of that part's rows, or to one scalar for all, and is
+    emptied, so that no more than one column is there twice. A column of one value is stored as that value.
     """
     fields = list(table.__dataclass_fields__)
-    first = fields[0]
-    sizes = [len(part[first]) for part in parts]
-    columns: dict[str, Any] = {}
-    for name in fields:
-        dtype = np.int32 if name in _NARROW else np.int64
-        shape: tuple[int, ...] = (3,) if name in {"grid", "block"} else ()
-        pieces: list[Any] = [
-            np.broadcast_to(np.asarray(part[name]).astype(dtype), (size, *shape))
-            for part, size in zip(parts, sizes, strict=True)
-        ]
-        columns[name] = np.concatenate([np.zeros((0, *shape), dtype), *pieces])
-    order = np.argsort(columns[first], kind="stable")
-    return table(**{name: column[order] for name, column in columns.items()})
+    sizes = [len(part[fields[0]]) for part in parts]
+    key = _joined(fields[0], parts, sizes)
+    order = None if (key[1:] >= key[:-1]).all() else np.argsort(key, kind="stable")
+    columns = {fields[0]: key if order is None else key[order]}
+    for name in fields[1:]:
+        column = _joined(name, parts, sizes)
+        constant = len(column) > 0 and bool((column == column[0]).all())
+        if constant:
+            columns[name] = np.broadcast_to(column[0].copy(), column.shape)
+        else:
+            columns[name] = column if order is None else column[order]
+    return table(**columns)
+
+
+def _joined(name: str, parts: Sequence[dict[str, Any]], sizes: Sequence[int]) -> npt.NDArray[Any]:
+    """One column of all parts, taken out of them."""
+    dtype = np.int32 if name in _NARROW else np.int64
+    shape: tuple[int, ...] = (3,) if name in {"grid", "block"} else ()
+    pieces: list[Any] = [
+        np.broadcast_to(np.asarray(part.pop(name)).astype(dtype, copy=False), (size, *shape))
+        for part, size in zip(parts, sizes, strict=True)
+        if size
+    ]
+    return pieces[0] if len(pieces) == 1 else np.concatenate([np.zeros((0, *shape), dtype), *pieces])

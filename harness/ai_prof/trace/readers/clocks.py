@@ -11,7 +11,7 @@ from ai_prof.trace.readers.native_format import HOST_CLOCK
 
 if TYPE_CHECKING:
     from ai_prof.trace.model import I64
-    from ai_prof.trace.readers.native_file import Records
+    from ai_prof.trace.readers.native_records import Rows
 
 _SPACING_NS = 50_000_000  # closer readings add more noise than drift
 _RATE_SPAN_NS = 500_000_000  # shorter calibrations say nothing of the rate outside them
@@ -37,7 +37,7 @@ class ClockMap:
         return times + shift
 
 
-def clock_map(clocks: Records, clock: int) -> ClockMap | None:
+def clock_map(clocks: Rows, clock: int) -> ClockMap | None:
     """The map for one clock of a file; None when the file never read that clock.
 
     Readings that took long are left out: an interrupted one can be off by as much.
@@ -54,12 +54,12 @@ def clock_map(clocks: Records, clock: int) -> ClockMap | None:
     return ClockMap(rows["source"][kept].astype(np.int64), rows["monotonic"][kept].astype(np.int64))
 
 
-def device_clock_map(clocks: Records, device: int) -> ClockMap | None:
+def device_clock_map(clocks: Rows, device: int) -> ClockMap | None:
     """A device's own calibration, or the host's, whose clock CUDA devices share."""
     return clock_map(clocks, device) or clock_map(clocks, HOST_CLOCK)
 
 
-def realtime_offset(clocks: Records) -> int | None:
+def realtime_offset(clocks: Rows) -> int | None:
     """CLOCK_REALTIME minus CLOCK_MONOTONIC: the median over all readings."""
     if not len(clocks):
         return None

@@ -24,16 +24,21 @@ from ai_prof.trace.model import (
     Trace,
 )
 from ai_prof.trace.readers.clocks import clock_map, device_clock_map, realtime_offset
-from ai_prof.trace.readers.native_file import NativeFile, Records, read_file, read_header
+from ai_prof.trace.readers.native_file import NativeFile, read_file, read_header
 from ai_prof.trace.readers.native_format import HOST_CLOCK, NONE32, NONE64, RECORDS, BlockType, DeviceKind
+from ai_prof.trace.readers.native_records import Records
 from ai_prof.trace.tables import Names, make_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from enum import IntEnum
     from pathlib import Path
 
+    import numpy.typing as npt
+
     from ai_prof.trace.model import I32, I64
+
+    Ids = npt.NDArray[np.unsignedinteger[Any]]
 
 # The kinds of record whose losses are counted.
 LOSSES = {
@@ -46,6 +51,7 @@ LOSSES = {
     BlockType.RANGE: "range",
     BlockType.SAMPLE: "sample",
 }
+_DENSE = 1 << 16  # ids up to here, and a table for them, cost nothing to speak of
 _TIMED = frozenset(LOSSES) - {BlockType.SAMPLE, BlockType.OVERHEAD}
 
 
@@ -102,9 +108,9 @@ class _Merge:
             self.warnings.append(f"{file.path.name}: {file.fault}")
         if not file.header:
             return
-        records = {kind: file.records.get(kind, np.zeros(0, RECORDS[kind])) for kind in RECORDS}
+        records = {kind: file.records.get(kind, Records(RECORDS[kind])) for kind in RECORDS}
         records = self._without_invalid(file, records)
-        offset = realtime_offset(records[BlockType.CLOCK])
+        offset = realtime_offset(records[BlockType.CLOCK].rows())
         if offset is None:
             self.warnings.append(f"{file.path.name}: no clock was calibrated: times are the source's own")
         else:
@@ -140,12 +146,13 @@ class _Merge:
         self, file: NativeFile, records: dict[BlockType, Records]
     ) -> dict[BlockType, Records]:
         """Drop rows whose times cannot be, and add up the losses that the file and this reader counted."""
-        stated = {int(row["type"]): row for row in records[BlockType.LOSS]}
+        stated = {int(row["type"]): row for row in records[BlockType.LOSS].rows()}
         kept = dict(records)
         for kind, name in LOSSES.items():
             rows, loss = records[kind], stated.get(kind)
             if kind in _TIMED:
-                kept[kind] = rows[(rows["start"] > 0) & (rows["end"] >= rows["start"])]
+                start = rows["start"]
+                kept[kind] = rows.only((start > 0) & (rows["end"] >= start))
             if loss is None and not len(rows):
                 continue
             if loss is not None and not file.fault and loss["captured"] != len(rows):
@@ -184,11 +191,12 @@ class _FileRows:
         self.host = str(file.header.get("host", ""))
         self.process = self._process()
         self.device_ids: dict[int, int] = {}
-        for row in records[BlockType.DEVICE]:
+        for row in records[BlockType.DEVICE].rows():
             self._device(row)
         # Each file counts its correlations from 1.
         self.correlation_base = (len(merge.files) - 1) << 32
-        self.to_monotonic = clock_map(records[BlockType.CLOCK], HOST_CLOCK)
+        self.clocks = records[BlockType.CLOCK].rows()
+        self.to_monotonic = clock_map(self.clocks, HOST_CLOCK)
         self.shift = merge.shift(file)
 
     def add(self) -> None:
@@ -304,32 +312,28 @@ class _FileRows:
 
     def _host_times(self, rows: Records) -> dict[str, I64]:
         convert = self.to_monotonic
-        start, end = rows["start"].astype(np.int64), rows["end"].astype(np.int64)
+        start, end = rows["start"], rows["end"]
         if convert:
             start, end = convert(start), convert(end)
         return {"start": start + self.shift, "end": end + self.shift}
 
     def _device_times(self, rows: Records) -> tuple[I64, I64]:
-        start, end = rows["start"].astype(np.int64), rows["end"].astype(np.int64)
-        for device in np.unique(rows["device"]).tolist():
-            convert = device_clock_map(self.records[BlockType.CLOCK], device)
+        start, end, devices = rows["start"], rows["end"], rows["device"]
+        for device in np.unique(devices).tolist():
+            convert = device_clock_map(self.clocks, device)
             if convert:
-                mine = rows["device"] == device
+                mine = devices == device
                 start[mine], end[mine] = convert(start[mine]), convert(end[mine])
         return start + self.shift, end + self.shift
 
-    def _names(self, ids: Records) -> I32:
+    def _names(self, ids: Ids) -> I32:
         """A file's string ids as positions in the trace's names."""
-        unique, inverse = np.unique(ids, return_inverse=True)
-        names = self.merge.names
-        found = [names[self.file.strings[key]] if key in self.file.strings else -1 for key in unique.tolist()]
-        return np.asarray(found, np.int32)[inverse]
+        strings, names = self.file.strings, self.merge.names
+        return _mapped(ids, lambda key: names[strings[key]] if key in strings else -1)
 
-    def _devices(self, ids: Records) -> I32:
+    def _devices(self, ids: Ids) -> I32:
         """A file's device ids as positions in the trace's devices."""
-        unique, inverse = np.unique(ids, return_inverse=True)
-        found = [-1 if key == NONE32 else self._device_number(key) for key in unique.tolist()]
-        return np.asarray(found, np.int32)[inverse]
+        return _mapped(ids, lambda key: -1 if key == NONE32 else self._device_number(key))
 
     def _device_number(self, ordinal: int) -> int:
         """Work of a device whose own record was lost still belongs to some device."""
@@ -341,7 +345,7 @@ class _FileRows:
             )
         return self.device_ids[ordinal]
 
-    def _correlations(self, column: Records) -> I64:
+    def _correlations(self, column: Ids) -> I64:
         values = column.astype(np.int64)
         return np.where(values > 0, values + self.correlation_base, 0)
 
@@ -351,7 +355,18 @@ def _kinds(kind: Any, known: type[IntEnum]) -> I64:
     return np.where(np.isin(kind, list(known)), kind, 0).astype(np.int64)
 
 
-def _ids(column: Records) -> I64:
+def _mapped(ids: Ids, number: Callable[[int], int]) -> I32:
+    """Each id replaced by its number; each distinct id is asked for once, in their order."""
+    if int(ids.max(initial=0)) <= _DENSE + len(ids):  # no sort, where a table does
+        distinct = np.flatnonzero(np.bincount(ids))
+        numbers = np.zeros(int(ids.max(initial=0)) + 1, np.int32)
+        numbers[distinct] = [number(key) for key in distinct.tolist()]
+        return numbers[ids]
+    distinct, inverse = np.unique(ids, return_inverse=True)
+    return np.array([number(key) for key in distinct.tolist()], np.int32)[inverse]
+
+
+def _ids(column: Ids) -> I64:
     """An unsigned column with its "none" as -1."""
     none = NONE64 if column.dtype.itemsize == 8 else NONE32
     return np.where(column == none, -1, column.astype(np.int64))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
+import os
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +17,10 @@ import numpy.typing as npt
 from ai_prof.errors import TraceError
 from ai_prof.trace.crc32c import crc32c, crc32c_many
 from ai_prof.trace.readers.native_format import BLOCK_HEADER, MAGIC, MAJOR, PREAMBLE, RECORDS, BlockType
+from ai_prof.trace.readers.native_records import Records
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-Records = npt.NDArray[np.void]
 
 
 class _Header(msgspec.Struct):
@@ -33,7 +35,8 @@ class _Header(msgspec.Struct):
     command_line: list[str] | None = None
 
 
-_CRC_BATCH = 32 << 20  # bytes checked at once; bounds the copy that the check makes
+_CRC_BATCH = 4 << 20  # bytes checked at once; bounds the copy that the check makes
+_CRC_THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,20 +185,21 @@ def _walk(data: memoryview, offset: int) -> tuple[list[_Block], str | None]:
 
 def _first_damaged(data: memoryview, blocks: list[_Block]) -> int | None:
     """Position of the first block whose CRC does not fit."""
-    begin = 0
-    while begin < len(blocks):
-        messages: list[bytes] = []
-        size = 0
-        while begin + len(messages) < len(blocks) and size < _CRC_BATCH:
-            block = blocks[begin + len(messages)]
-            messages.append(bytes(data[block.offset : block.offset + 12]) + bytes(data[block.payload]))
-            size += len(messages[-1])
-        stored = np.array([b.crc for b in blocks[begin : begin + len(messages)]], np.uint32)
-        bad = np.flatnonzero(crc32c_many(messages) != stored)
-        if len(bad):
-            return begin + int(bad[0])
-        begin += len(messages)
-    return None
+    sizes = np.array([block.record_size * block.count for block in blocks], np.int64)
+    batch = np.cumsum(sizes) // _CRC_BATCH
+    begins = np.flatnonzero(np.diff(batch, prepend=-1)).tolist()
+    batches = [blocks[begin:end] for begin, end in itertools.pairwise([*begins, len(blocks)])]
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, _CRC_THREADS)) as threads:  # numpy needs no GIL for it
+        fits = [threads.submit(_fits, data, batch) for batch in batches]
+        bad = np.flatnonzero(~np.concatenate([np.ones(0, bool), *(found.result() for found in fits)]))
+    return int(bad[0]) if len(bad) else None
+
+
+def _fits(data: memoryview, blocks: list[_Block]) -> npt.NDArray[np.bool_]:
+    """Whether the CRC of each block fits."""
+    messages = [bytes(data[b.offset : b.offset + 12]) + bytes(data[b.payload]) for b in blocks]
+    fits: npt.NDArray[np.bool_] = crc32c_many(messages) == np.array([b.crc for b in blocks], np.uint32)
+    return fits
 
 
 def _parse_strings(text: bytes) -> dict[int, str]:
@@ -222,4 +226,4 @@ def _collect(path: Path, data: memoryview, blocks: list[_Block], kind: BlockType
                 "read it with the ai-prof that wrote it"
             )
         parts.append(np.frombuffer(data[block.payload], dtype))
-    return np.concatenate(parts) if parts else np.zeros(0, dtype)
+    return Records(dtype, parts)

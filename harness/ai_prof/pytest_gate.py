@@ -13,7 +13,8 @@ from ai_prof.errors import AiProfError, UsageError
 from ai_prof.gate.conclude import CODES
 from ai_prof.gate.model import BuildVerdict, Reason, WorkloadVerdict
 from ai_prof.report.write import write_reports
-from ai_prof.runs.gated import LOCAL, gate
+from ai_prof.runs.gated import gate
+from ai_prof.runs.stored import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from ai_prof.cli.settings import load
 from ai_prof.errors import NothingToCompareError, UsageError, WorkloadError
 from ai_prof.gate.calibration import Calibration, calibrate
 from ai_prof.gate.confirm import MIN_LAUNCHES
-from ai_prof.runs.gated import LOCAL
+from ai_prof.runs.stored import LOCAL
 from ai_prof.runs.workloads import find
 
 if TYPE_CHECKING:

@@ -66,7 +66,6 @@ class Row:
     def told(self) -> str:
         """The row's reason without the numbers that stand in its columns; empty where none is left."""
         return unsaid(self.why)
-        return _SAID.sub("", self.why, count=1).removeprefix("floor ").replace(" -> ", " → ")
 
     @property
     def is_kernel(self) -> bool:

@@ -69,7 +69,7 @@ bool begin(std::string& error) {
     error = "CUPTI takes no buffers";
     return false;
   }
-  if (!cupti::enable(g_api, config, problems, error)) return false;
+  if (!cupti::enable(g_api, config, cupti::Contexts::kNone, problems, error)) return false;
   std::thread(flush_now_and_then).detach();
   std::atexit([] { g_over.store(true); });
   return true;

@@ -198,6 +198,44 @@ def bench(session: nox.Session) -> None:
         session.run("python", "tests/bench/launch_overhead.py")
 
 
+# The oldest headers that the capture library is compiled against, the usual and the newest.
+HEADER_WHEELS = {
+    "12.9": (
+        "nvidia-cuda-cupti-cu12==12.9.*",
+        "nvidia-cuda-runtime-cu12==12.9.*",
+        "nvidia-cuda-nvcc-cu12==12.9.*",
+    ),
+    "13.0": ("nvidia-cuda-cupti==13.0.*", "nvidia-cuda-runtime==13.0.*", "nvidia-cuda-crt==13.0.*"),
+    "newest": ("nvidia-cuda-cupti", "nvidia-cuda-runtime", "nvidia-cuda-crt"),
+}
+
+
+@nox.session
+@nox.parametrize("version", list(HEADER_WHEELS))
+def headers(session: nox.Session, version: str) -> None:
+    """Compile the capture library against a version of the headers, warnings being errors, and test it."""
+    session.install("cmake>=3.24", "ninja")
+    build = ROOT / "build" / f"headers-{version}"
+    wheels = build / "wheels"
+    session.install("--quiet", "--upgrade", "--no-deps", "--target", str(wheels), *HEADER_WHEELS[version])
+    found = {name: next(wheels.glob(f"nvidia/*/include/{name}")) for name in ("cupti.h", "cuda.h")}
+    crt = next(wheels.glob("nvidia/*/include/crt/host_defines.h")).parents[1]
+    session.run(
+        "cmake", "-S", "capture", "-B", str(build), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug",
+        "-DAI_PROF_BUILD_TESTS=ON", "-DAI_PROF_WERROR=ON", f"-DCMAKE_CXX_FLAGS=-isystem {crt}",
+        f"-DCUPTI_INCLUDE_DIR={found['cupti.h'].parent}", f"-DCUDA_INCLUDE_DIR={found['cuda.h'].parent}",
+    )  # fmt: skip
+    session.run("cmake", "--build", str(build))
+    session.run("ctest", "--test-dir", str(build), "--output-on-failure", "-R", "cupti", external=True)
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Fuzz the reader of capture files for three minutes: `-- -max_total_time=3600` for longer."""
+    install(session, "atheris>=3.0")
+    session.run("python", "tests/fuzz/native_reader.py", *(session.posargs or ["-max_total_time=180"]))
+
+
 @nox.session(name="gate-sim")
 def gate_sim(session: nox.Session) -> None:
     """Print how often the gate fails simulated builds, without a change and with one; minutes."""

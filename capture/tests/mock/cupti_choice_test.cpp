@@ -58,6 +58,25 @@ void names_are_the_programmers() {
   CHECK(demangle("triton_poi_fused_0") == "triton_poi_fused_0");
 }
 
+// Calls that the table holds by number, as the headers that know them have them.
+#define SAME(id, name) static_assert((id) == CUPTI_##name)
+#if CUPTI_API_VERSION >= 130000
+SAME(505, RUNTIME_TRACE_CBID___cudaLaunchKernel_v13000);
+SAME(506, RUNTIME_TRACE_CBID___cudaLaunchKernel_ptsz_v13000);
+SAME(509, RUNTIME_TRACE_CBID_cudaMemcpyBatchAsync_v13000);
+SAME(512, RUNTIME_TRACE_CBID_cudaMemcpy3DBatchAsync_ptsz_v13000);
+SAME(501, RUNTIME_TRACE_CBID___cudaInitModule_v13000);
+SAME(800, DRIVER_TRACE_CBID_cuCtxSynchronize_v2);
+SAME(796, DRIVER_TRACE_CBID_cuMemcpyBatchAsync_v2);
+SAME(799, DRIVER_TRACE_CBID_cuMemcpy3DBatchAsync_v2_ptsz);
+#endif
+#if CUPTI_API_VERSION >= 130200
+SAME(534, RUNTIME_TRACE_CBID_cudaExecutionCtxSynchronize_v13010);
+SAME(557, RUNTIME_TRACE_CBID_cudaMemcpy3DWithAttributesAsync_ptsz_v13020);
+SAME(840, DRIVER_TRACE_CBID_cuMemcpy3DWithAttributesAsync_ptsz);
+#endif
+#undef SAME
+
 // Ids that were measured or that NVIDIA's documentation names.
 void calls_are_found_by_id() {
   const auto runtime = [](std::uint32_t id) { return find_call(CUPTI_ACTIVITY_KIND_RUNTIME, id); };

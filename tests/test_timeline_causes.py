@@ -172,3 +172,25 @@ def test_the_window_is_what_was_asked_for(tmp_path, window):
     if window == "span":
         assert found.busy.low == found.operations.start.min()
         assert found.busy.high == found.operations.end.max()
+
+
+@pytest.mark.parametrize(("pause", "all_of_it"), [(300_000, True), (900_000, False)])
+def test_a_short_lead_does_not_end_the_shadow(tmp_path, pause, all_of_it):
+    # The host waits 400 us for the device, leads it by one kernel soon after, and then pauses: without the
+    # synchronize the device would have had work for the first 400 us of the pause.
+    program = af.Program()
+    for _ in range(10):
+        program.launch("k", 44_000)
+    program.synchronize()
+    drained = program.now
+    for _ in range(2):
+        program.launch("k", 20_000)
+    program.work(pause)
+    program.launch("k", 20_000)
+    trace = native.read([program.write(tmp_path)])
+    found = device_timeline(trace, 0)
+    gaps = found.busy.gaps
+    after = int((gaps.end - np.maximum(gaps.start, drained))[gaps.end > drained].sum())
+    waited = int(trace.syncs.end[0] - trace.syncs.start[0])
+    assert found.causes.sync_shadow == min(after, waited)
+    assert (after < waited) == all_of_it

@@ -39,7 +39,7 @@ class GapCauses:
     """`by_gap` is (n gaps, len(CAUSES)) ns, and its rows add up to the gaps; `next_operation` is (n,).
 
     `sync_shadow` is the gap, in ns, between a synchronize that drained the device and the moment the host
-    leads the device again.
+    leads the device again by what it lost while it waited; no more than that.
     """
 
     by_gap: I64
@@ -66,7 +66,7 @@ def gap_causes(
     by_gap[:, _DEVICE] = np.where(ready <= LATENCY_NS, ready, 0)
     by_gap[:, _WAIT] = ready - by_gap[:, _DEVICE]
     feeds = (operations.kind[following] == CopyKind.HOST_TO_DEVICE) | np.isin(gaps.end, iteration_starts)
-    last_sync = np.full(len(gaps.start), -1, np.int64)
+    drained = Intervals(np.full(len(gaps.start), -1, np.int64), np.full(len(gaps.start), -1, np.int64))
     states = _HostStates(trace, operations, device)
     processes, threads = operations.process[following], operations.thread[following]
     for process, thread in np.unique(np.stack((processes, threads), 1)[hosts], axis=0).tolist():
@@ -82,9 +82,12 @@ def gap_causes(
         feeding = feeds[mine] | under_loader(trace, process, thread, stretches)
         by_gap[mine, _DATA] = np.where(feeding, outside, 0)
         by_gap[mine, _HOST] = np.where(feeding, 0, outside)
-        drained = sync.end <= launched[mine[sync_gap]]  # and not waiting for the operation itself
-        np.maximum.at(last_sync, mine[sync_gap[drained]], sync.end[drained])
-    return GapCauses(by_gap, following, _sync_shadow(gaps, following, hosts, last_sync))
+        over = sync.end <= launched[mine[sync_gap]]  # and not waiting for the operation itself
+        which = np.searchsorted(blocked.end, sync.end[over])
+        # Of several in one gap the last stays.
+        drained.start[mine[sync_gap[over]]] = blocked.start[which]
+        drained.end[mine[sync_gap[over]]] = sync.end[over]
+    return GapCauses(by_gap, following, _sync_shadow(operations, gaps, following, hosts, drained))
 
 
 class _HostStates:
@@ -129,15 +132,35 @@ def _sum(pieces: Intervals, of: I64, count: int) -> I64:
     return total
 
 
-def _sync_shadow(gaps: Intervals, following: I64, hosts: npt.NDArray[np.bool_], last_sync: I64) -> int:
-    """Gap after draining synchronizes, each up to where an operation waits for the device again."""
-    if not len(gaps.start):
+def _sync_shadow(
+    operations: Operations, gaps: Intervals, following: I64, hosts: npt.NDArray[np.bool_], drained: Intervals
+) -> int:
+    """Gap after draining synchronizes, each up to where the host has its lead again.
+
+    `drained` is the synchronize that ended in each gap, -1 without one. Without it the host would have been
+    ahead by the time it waited. Each gap until then takes from that; the rest is made up once some operation
+    waits for the device as long.
+    """
+    count = len(gaps.start)
+    if not count:
         return 0
-    # Several operations between two gaps: the second was there before the first had ended.
-    leads = ~hosts | (np.diff(following, prepend=following[0]) > 1)
-    drains = last_sync >= 0
-    event = np.where(drains | leads, np.arange(len(leads)), -1)
-    last = np.maximum.accumulate(event)
-    shadowed = (last >= 0) & drains[last]
-    begin = np.where(drains, np.maximum(gaps.start, last_sync), gaps.start)
-    return int((gaps.end - begin)[shadowed & hosts].sum())
+    number, drains = np.arange(count), drained.end >= 0
+    segment = np.maximum.accumulate(np.where(drains, number, -1))
+    known = segment >= 0
+    begin = np.where(drains, np.maximum(gaps.start, drained.end), gaps.start)
+    ours = np.where(hosts & known, gaps.end - begin, 0)
+    total = np.cumsum(ours)
+    spent = total - np.where(known, (total - ours)[segment], 0)
+    lost = (drained.end - drained.start)[segment]
+    shadow = np.minimum(spent, lost) - np.minimum(spent - ours, lost)
+    leads = np.where(known & (_lead(operations, following) >= lost - spent), number, -1)
+    led = np.concatenate(([-1], np.maximum.accumulate(leads)[:-1]))
+    return int(shadow[known & (segment > led)].sum())
+
+
+def _lead(operations: Operations, following: I64) -> I64:
+    """The longest that an operation between each gap and the next waited for the device; ns, (n gaps,)."""
+    waited = np.where(operations.launched >= 0, operations.start - operations.launched, 0)
+    waited[following] = 0  # for these the device waited
+    lead: I64 = np.maximum.reduceat(waited, following)
+    return lead

@@ -91,6 +91,15 @@ def familiar(sequence: Sequence, period: Period) -> float:
     return float(np.isin(sequence.token[period.anchors[0] : period.anchors[-1]], kinds).mean())
 
 
+def holds_most(sequence: Sequence, begin: I64, end: I64, period: Period) -> npt.NDArray[np.bool_]:
+    """Which stretches meet the host as an iteration does and have nine tenths of its rows; (n,)."""
+    example = sequence.token[period.example : period.example + period.size]
+    shared = _shared(sequence.token, begin, end - begin, example)
+    meets = np.where(sequence.contact >= period.contact, np.arange(len(sequence)), -1)
+    closest = np.maximum.accumulate(meets)
+    return (shared >= (1 - _NEAR) * period.size) & (closest[end - 1] >= begin)
+
+
 def _pieces(token: I64, launch: I64, width: int) -> _Pieces:
     """The pieces between occurrences of the same `width` tokens in a row."""
     dense = np.unique(token, return_inverse=True)[1].reshape(-1)

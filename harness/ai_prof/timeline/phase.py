@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ai_prof.timeline.period import holds_most
 from ai_prof.timeline.sequence import READBACK_TOKEN, UPDATES, UPLOAD_TOKEN
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def first_rows(operations: Operations, sequence: Sequence, period: Period) -> I6
     before, after = _alike(sequence, expected[1:][period.equal])
     rows = _most_alike(period, expected, before + after)
     begins = (before == _AROUND) & (after >= _AROUND - 1)  # another phase soon runs kernels of its own
-    return _with_other_phases(period, rows[rows >= 0], begins)
+    return _with_other_phases(sequence, period, rows[rows >= 0], begins)
 
 
 def _phase(operations: Operations, sequence: Sequence, period: Period) -> int:
@@ -110,17 +111,18 @@ def _most_alike(period: Period, expected: I64, alike: I64) -> I64:
     return np.unique(rows)
 
 
-def _with_other_phases(period: Period, rows: I64, begins: Flags) -> I64:
+def _with_other_phases(sequence: Sequence, period: Period, rows: I64, begins: Flags) -> I64:
     """Iterations of another phase too (a prefill among decodes): they begin and end as the others do.
 
-    An evaluation begins as a training step does, and does not end so: it belongs to the step before.
+    An evaluation begins as a training step does, holds less and ends otherwise: it is of the step before.
     """
     typical = np.append(np.diff(rows) == period.size, False)
     inside = np.setdiff1d(np.flatnonzero(begins), rows)
-    of = np.searchsorted(rows, inside) - 1
-    if typical[of].any():
-        return rows  # it is a part of every iteration
+    if typical[np.searchsorted(rows, inside) - 1].any():
+        return rows  # they are parts of every iteration
     both = np.union1d(rows, inside)
-    ends_well = np.append(begins[both[1:]], False)
-    found: I64 = both[np.isin(both, rows) | ends_well]
+    doubtful = np.flatnonzero(begins[both[:-1]] & ~begins[both[1:]] & (np.diff(both) != period.size))
+    less = ~holds_most(sequence, both[doubtful], both[doubtful + 1], period)
+    last = np.isin(both[-1:], inside)  # nothing says how it ends
+    found: I64 = np.delete(both, np.concatenate((doubtful[less], np.flatnonzero(last) + len(both) - 1)))
     return found

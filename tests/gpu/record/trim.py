@@ -47,10 +47,11 @@ def trim(file: NativeFile, until: int, name: str) -> bytes:
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     parts = [struct.pack("<8sHHIII", MAGIC, MAJOR, 0, len(text), crc32c(text), 0) + text, strings(file)]
-    to_monotonic = clock_map(file.records[BlockType.CLOCK], HOST_CLOCK)
+    records = {kind: rows.rows() for kind, rows in file.records.items()}
+    to_monotonic = clock_map(records[BlockType.CLOCK], HOST_CLOCK)
     assert to_monotonic is not None
     kept = {}
-    for kind, rows in file.records.items():
+    for kind, rows in records.items():
         early = kind not in _TIMED or to_monotonic(rows["start"].astype(np.int64)) < until
         kept[kind] = rows[np.broadcast_to(early, len(rows))]
     losses = kept[BlockType.LOSS].copy()

@@ -1,0 +1,72 @@
+"""What 25 programs recorded on an H200 say themselves: their iterations, and the faults that were built in.
+
+Trimmed by tests/gpu/record/trim.py to their first iterations; `python tests/bench/iterations.py
+tests/captures/h200` prints the figures.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+from recorded import APERIODIC, BARE, NOTABLE, PAIRS, Recorded, added_gap
+from recorded import load as load_from
+
+from ai_prof.trace.model import CallKind
+
+FOLDER = Path(__file__).parent / "captures" / "h200"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
+PERIODIC = [name for name in NAMES if name not in {*APERIODIC, BARE}]
+COLD = {"jax_train": 1, "prefill_decode": 1}
+"""Boundaries that may be missed: before the steady state JAX places parameters after its first marker, the
+first prefill is unlike all others."""
+
+
+@cache
+def load(name: str) -> Recorded:
+    return load_from(FOLDER, name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_captures_are_whole(name):
+    trace = load(name).trace
+    assert trace.source.complete
+    assert trace.source.warnings == ()
+    assert sum(loss.lost for loss in trace.source.losses.values()) == 0
+    assert (trace.calls.kind == CallKind.LAUNCH).any()
+
+
+@pytest.mark.parametrize("name", PERIODIC)
+def test_iterations_begin_where_the_program_says(name):
+    found = load(name).agreement()
+    assert found.marked - found.found <= COLD.get(name, 0)
+    assert found.extra <= COLD.get(name, 0)
+
+
+def test_all_together_99_of_100_are_found():
+    agreed = [load(name).agreement() for name in PERIODIC]
+    assert len(agreed) >= 12
+    assert sum(a.found for a in agreed) >= 0.99 * sum(a.marked for a in agreed)
+
+
+@pytest.mark.parametrize("name", APERIODIC)
+def test_no_period_is_invented(name):
+    assert load(name).timeline.iterations.method == "none"
+
+
+def test_one_kernel_over_and_over_is_none_or_each():
+    recorded = load(BARE)
+    assert recorded.timeline.iterations.method == "none" or recorded.agreement().share == 1
+
+
+@pytest.mark.parametrize(("base", "fault", "expected"), [pair for pair in PAIRS if pair[1] in NAMES])
+def test_added_gap_has_the_cause_that_was_built_in(base, fault, expected):
+    added = added_gap(load(base), load(fault))
+    assert added["gap"] > NOTABLE * load(base).timeline.iterations.median_ns / 1e6
+    assert sum(added[cause] for cause in expected) >= 0.9 * added["gap"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_gap_is_unknown_where_the_host_was_recorded(name):
+    assert load(name).timeline.causes.total()["unknown"] == 0

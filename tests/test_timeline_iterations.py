@@ -226,6 +226,34 @@ def test_random_work_never_fails(tmp_path, names, rng):
     assert (np.diff(found.starts) > 0).all()
 
 
+@given(
+    st.lists(st.sampled_from(("upload", "read", "wait", "adam", "a", "b", "c")), min_size=1, max_size=12),
+    st.lists(st.integers(0, 11), min_size=10, max_size=60),
+    st.integers(1, 20),
+)
+@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_work_that_meets_the_host_anyhow_never_fails(tmp_path, body, odd, count):
+    program = af.Program()
+    steps = {
+        "upload": lambda: program.copy(af.HTOD, 5_000),
+        "read": lambda: program.copy(af.DTOH, 2_000),
+        "wait": program.synchronize,
+    }
+    program.launch("first", 1_000)
+    for i in range(count):
+        for name in [*body, body[odd[i % len(odd)] % len(body)] if odd[i % len(odd)] > 8 else body[0]]:
+            steps.get(name, lambda name=name: program.launch(name, 10_000))()
+    found = timeline(program, tmp_path).iterations
+    assert 0 <= found.confidence <= 1
+    assert (np.diff(found.starts) > 0).all()
+    assert np.isin(found.starts, device_starts(tmp_path)).all()
+
+
+def device_starts(folder):
+    trace = native.read([folder / "h-100-0.aiprof"])
+    return np.concatenate((trace.kernels.start, trace.memory.start))
+
+
 def test_no_repetition_is_none(tmp_path):
     program = af.Program()
     for i in range(300):

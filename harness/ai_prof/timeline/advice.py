@@ -55,8 +55,8 @@ LOST = {
     ),
     "disk": "The disk refused what was written: free some space or write elsewhere, and capture again.",
     "time": (
-        "The driver stamped no valid times on what was left out, and no larger buffer helps: capture for a "
-        "shorter time, with CUDA graphs at AI_PROF_GRAPHS=graph."
+        "The driver stamped no valid times on what was left out, and no larger buffer helps: work in flight "
+        "as the capture began, or more nodes of CUDA graphs than it can time (then AI_PROF_GRAPHS=graph)."
     ),
     "file": "The times of what was left out cannot be: record again with the tool that wrote the file.",
 }

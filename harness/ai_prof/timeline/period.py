@@ -166,8 +166,9 @@ def _period(sequence: Sequence, pieces: _Pieces, which: int, digest: np.uint64) 
         last += 1
     anchors = np.append(begin[first : last + 1], begin[last] + size[last])
     # A period that lives in a small part of the capture is a warm-up's, not the iteration's.
-    explained = explained if span >= len(token) * _LASTING else 0.0
     example = int(begin[steady[0]])
+    works = (token[example : example + wanted] >= COPY_TOKEN).any()  # a host that only waits does not iterate
+    explained = explained if works and span >= len(token) * _LASTING else 0.0
     contact = int(sequence.contact[example : example + wanted].max(initial=0))
     return Period(wanted, anchors, equal[first : last + 1], explained, example, contact)
 

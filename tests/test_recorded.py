@@ -13,6 +13,7 @@ import pytest
 from recorded import APERIODIC, BARE, NOTABLE, PAIRS, Recorded, added_gap
 from recorded import load as load_from
 
+from ai_prof.timeline.findings import find
 from ai_prof.trace.model import CallKind
 
 FOLDER = Path(__file__).parent / "captures" / "h200"
@@ -70,3 +71,21 @@ def test_added_gap_has_the_cause_that_was_built_in(base, fault, expected):
 @pytest.mark.parametrize("name", NAMES)
 def test_no_gap_is_unknown_where_the_host_was_recorded(name):
     assert load(name).timeline.causes.total()["unknown"] == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "first"),
+    [
+        ("stall_start", "gap-data"),
+        ("stall_middle", "gap-host"),
+        ("log", "gap-host"),
+        ("wait", "gap-wait"),
+        ("loader_0", "gap-data"),
+        ("sync", "frequent-syncs"),
+    ],
+)
+def test_the_first_finding_is_what_was_built_in(fault, first):
+    recorded = load(fault)
+    assert next(f for f in find(recorded.trace, [recorded.timeline]) if f.saves_ms).id == first
+    base = load("loader_4" if fault == "loader_0" else "base")
+    assert first not in {f.id for f in find(base.trace, [base.timeline]) if f.severity != "info"}

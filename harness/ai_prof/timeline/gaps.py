@@ -93,11 +93,12 @@ def longest_gaps(trace: Trace, timeline: DeviceTimeline, count: int = LONGEST) -
     gaps, operations = timeline.busy.gaps, timeline.operations
     # The operation before a gap is the one that ends where the gap begins.
     by_end = np.argsort(operations.end, kind="stable")
+    ends = operations.end[by_end]
     placement = placements(timeline)
     result = []
     for i in np.argsort(gaps.start - gaps.end, kind="stable")[:count].tolist():
         start, end = int(gaps.start[i]), int(gaps.end[i])
-        last = np.searchsorted(operations.end[by_end], start, side="right") - 1
+        last = np.searchsorted(ends, start, side="right") - 1
         following = int(timeline.causes.next_operation[i])
         result.append(
             LongGap(

@@ -23,11 +23,13 @@ EMPTY = Intervals(np.zeros(0, np.int64), np.zeros(0, np.int64))
 def union(start: I64, end: I64) -> Intervals:
     """The union of any intervals; empty ones (end <= start) add nothing."""
     real = end > start
-    if not real.any():
+    if not real.all():
+        start, end = start[real], end[real]
+    if not len(start):
         return EMPTY
-    start, end = start[real], end[real]
-    order = np.argsort(start, kind="stable")
-    start, end = start[order], end[order]
+    if (start[1:] < start[:-1]).any():
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
     reach = np.maximum.accumulate(end)
     opens = np.concatenate(([True], start[1:] > reach[:-1]))
     return Intervals(start[opens], reach[np.concatenate((opens[1:], [True]))])

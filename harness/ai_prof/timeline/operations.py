@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ai_prof.timeline.intervals import Intervals, union
 from ai_prof.trace.model import CopyKind
+from ai_prof.trace.tables import compact
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -81,19 +82,18 @@ def busy_devices(trace: Trace) -> list[int]:
 def device_operations(trace: Trace, device: int) -> Operations:
     """The work of one device, joined to the calls that asked for it."""
     kernels, memory = trace.kernels, trace.memory
-    k, m = kernels.device == device, memory.device == device
-    columns = {
-        name: np.concatenate((getattr(kernels, name)[k], getattr(memory, name)[m]))
-        for name in ("start", "end", "process", "context", "stream", "correlation", "graph", "graph_node")
-    }
-    count, copies = int(k.sum()), int(m.sum())
-    columns["kind"] = np.concatenate((np.full(count, KERNEL, np.int32), memory.kind[m]))
-    columns["name"] = np.concatenate((kernels.name[k], np.full(copies, -1, np.int32)))
-    columns["bytes"] = np.concatenate((np.zeros(count, np.int64), memory.bytes[m]))
-    order = np.lexsort((columns["correlation"], columns["start"]))
-    columns = {name: column[order] for name, column in columns.items()}
-    context = columns.pop("context")
-    columns["stream"] = _number(columns["process"], context, columns["stream"])
+    k, m = np.flatnonzero(kernels.device == device), np.flatnonzero(memory.device == device)
+
+    def both(name: str) -> npt.NDArray[Any]:
+        return np.concatenate((getattr(kernels, name)[k], getattr(memory, name)[m]))
+
+    order = np.lexsort((both("correlation"), both("start")))
+    whole = ("start", "end", "process", "stream", "correlation", "graph", "graph_node")
+    columns = {name: compact(both(name)[order]) for name in whole}
+    columns["stream"] = _number(columns["process"], both("context")[order], columns["stream"])
+    columns["kind"] = np.concatenate((np.full(len(k), KERNEL, np.int32), memory.kind[m]))[order]
+    columns["name"] = np.concatenate((kernels.name[k], np.full(len(m), -1, np.int32)))[order]
+    columns["bytes"] = compact(np.concatenate((np.zeros(len(k), np.int64), memory.bytes[m]))[order])
     columns["launch"], columns["launched"], columns["thread"] = _launches(trace, columns["correlation"])
     return Operations(**columns)
 
@@ -104,7 +104,9 @@ def call_row(trace: Trace, correlation: I64) -> npt.NDArray[np.intp]:
     if not len(known) or not len(correlation):
         return np.full(len(correlation), -1, np.intp)
     # Nested calls share a correlation: the outermost, which starts first, is the launch.
-    keys, first = np.unique(trace.calls.correlation[known], return_index=True)
+    keys, first = trace.calls.correlation[known], np.arange(len(known))
+    if (keys[1:] <= keys[:-1]).any():
+        keys, first = np.unique(keys, return_index=True)
     at = np.minimum(np.searchsorted(keys, correlation), len(keys) - 1)
     rows: npt.NDArray[np.intp] = np.where(keys[at] == correlation, known[first[at]], -1)
     return rows
@@ -117,7 +119,7 @@ def _launches(trace: Trace, correlation: I64) -> tuple[I64, I64, I64]:
     if not found.any():
         none = np.full(len(correlation), -1, np.int64)
         return none, none, none
-    launch, launched, thread = (np.where(found, column[row], -1) for column in columns)
+    launch, launched, thread = (compact(np.where(found, column[row], -1)) for column in columns)
     return launch, launched, thread
 
 
@@ -125,7 +127,8 @@ def _number(*columns: I64 | I32) -> I64:
     """Numbers the distinct rows of some columns from 0."""
     numbers = np.zeros(len(columns[0]), np.int64)
     for column in columns:
-        _, values = np.unique(column, return_inverse=True)
-        _, numbers = np.unique(numbers * (len(numbers) + 1) + values.reshape(-1), return_inverse=True)
+        if (column != column[0]).any():
+            _, values = np.unique(column, return_inverse=True)
+            _, numbers = np.unique(numbers * (len(numbers) + 1) + values.reshape(-1), return_inverse=True)
     found: I64 = numbers.astype(np.int64).reshape(-1)
     return found

@@ -86,7 +86,7 @@ def launch_sequence(trace: Trace, operations: Operations, device: int) -> Sequen
     else:
         key, sync_key = operations.start[ops], trace.syncs.start[sync_rows]
     token = np.concatenate(
-        (_tokens(operations.rows(ops)), SYNC_TOKEN + trace.syncs.kind[sync_rows].astype(np.int64))
+        (_tokens(operations)[ops], SYNC_TOKEN + trace.syncs.kind[sync_rows].astype(np.int64))
     )
     start = np.concatenate((operations.start[ops], trace.syncs.start[sync_rows]))
     node = np.concatenate((operations.graph_node[ops], np.zeros(len(sync_rows), np.int64)))

@@ -37,13 +37,16 @@ def make_table(table: type[Table], parts: Sequence[dict[str, Any]]) -> Table:
     order = None if (key[1:] >= key[:-1]).all() else np.argsort(key, kind="stable")
     columns = {fields[0]: key if order is None else key[order]}
     for name in fields[1:]:
-        column = _joined(name, parts, sizes)
-        constant = len(column) > 0 and bool((column == column[0]).all())
-        if constant:
-            columns[name] = np.broadcast_to(column[0].copy(), column.shape)
-        else:
-            columns[name] = column if order is None else column[order]
+        column = compact(_joined(name, parts, sizes))
+        columns[name] = column if order is None or not column.strides[0] else column[order]
     return table(**columns)
+
+
+def compact(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The column; one of a single value, (n, ...), as that value and no more: it can't be written to."""
+    if len(column) < 2 or not (column == column[0]).all():
+        return column
+    return np.broadcast_to(column[0].copy(), column.shape)
 
 
 def _joined(name: str, parts: Sequence[dict[str, Any]], sizes: Sequence[int]) -> npt.NDArray[Any]:

@@ -137,7 +137,7 @@ def _timelines(a: Trace, b: Trace) -> tuple[list[DeviceTimeline], list[DeviceTim
     found = working_timelines(a), working_timelines(b)
     for label, trace, timelines in zip("AB", (a, b), found, strict=True):
         if not timelines:
-            files = ", ".join(trace.source.files)
+            files = ", ".join(trace.source.shown_files)
             raise NothingToCompareError(f"{label} ({files}) holds no GPU work: capture a run that does some")
     if all(timelines[0].window == "iterations" for timelines in found):
         return found
@@ -152,7 +152,7 @@ def _side(trace: Trace, timelines: Sequence[DeviceTimeline], run: RunEvidence) -
     spread = np.percentile(run.iteration_ms, (50, 5, 95)).tolist() if run.iteration_ms else [None] * 3
     commands = [" ".join(process.command_line) for process in trace.processes if process.command_line]
     return Side(
-        list(trace.source.files),
+        trace.source.shown_files,
         commands[0] if commands else "",
         [trace.devices[timeline.device].name for timeline in timelines],
         run.iterations,

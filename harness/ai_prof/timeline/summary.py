@@ -132,7 +132,7 @@ def _source(trace: Trace) -> SourceSummary:
         kind: Losses(loss.captured, loss.cupti_dropped, loss.invalid_time, loss.budget_dropped)
         for kind, loss in source.losses.items()
     }
-    return SourceSummary(source.format, list(source.files), source.complete, losses)
+    return SourceSummary(source.format, source.shown_files, source.complete, losses)
 
 
 def _device(trace: Trace, timeline: DeviceTimeline) -> DeviceSummary:

@@ -111,6 +111,11 @@ class Source:
     losses: dict[str, Loss] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
+    @property
+    def shown_files(self) -> list[str]:
+        """The files' names to print or store: what is no UTF-8 in them is escaped."""
+        return [file.encode("utf-8", "backslashreplace").decode() for file in self.files]
+
 
 @dataclass(frozen=True, slots=True)
 class Kernels:

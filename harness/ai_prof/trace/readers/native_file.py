@@ -172,6 +172,8 @@ def _walk(data: memoryview, offset: int) -> tuple[list[_Block], str | None]:
         if offset + BLOCK_HEADER.itemsize > len(data):
             return blocks, cut.format(len(data) - offset)
         kind, record_size, count, crc = struct.unpack_from("<IIII", data, offset)
+        if not kind:  # as in what a crashed file system leaves: nothing but zeros
+            return blocks, f"no block begins at byte {offset}: what follows was not read"
         block = _Block(kind, record_size, count, crc, offset)
         end = block.payload.stop + -block.payload.stop % 8
         if end > len(data):

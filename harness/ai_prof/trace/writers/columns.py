@@ -97,7 +97,7 @@ def _capture(trace: Trace) -> Table:
     source = trace.source
     return {
         "format": _listed([source.format]),
-        "files": _listed([" ".join(source.files)]),
+        "files": _listed([" ".join(source.shown_files)]),
         "complete": _listed([int(source.complete)]),
         "realtime_offset_ns": _listed([trace.realtime_offset_ns]),
     }

@@ -32,7 +32,8 @@ def write_parquet(trace: Trace, folder: Path, tracks: Sequence[Track] = ()) -> N
     with atomic_folder(folder) as staging:
         for name, table in tables(trace, tracks).items():
             arrays = {key: _array(pa, column) for key, column in table.items()}
-            parquet.write_table(pa.table(arrays), staging / f"{name}.parquet")
+            with (staging / f"{name}.parquet").open("wb") as file:  # pyarrow takes names of UTF-8 alone
+                parquet.write_table(pa.table(arrays), file)
 
 
 def _array(pa: Any, column: Column) -> Any:

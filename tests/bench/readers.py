@@ -1,165 +1,163 @@
-"""How fast a torch.profiler trace is read and its busy time found, against HolisticTraceAnalysis (HTA).
+"""How fast traces are read, and how much memory that takes.
 
-The work is: read the trace, then kernel busy and idle of each device. Runs of both are interleaved, each in a
-fresh process; imports are not timed, and memory is the process's peak (VmHWM). HTA may live in an environment
-of its own, since it brings pandas and more:
+Kineto: read a torch.profiler trace, then kernel busy and idle of each device, against HolisticTraceAnalysis
+(HTA), on the traces given and on a generated one of a million events. Native: the whole summary of generated
+captures of 1, 2, 5 and 10 million records.
+
+Every run is a fresh process, those of both tools interleaved; imports are not timed. Beside the time on the
+clock stands the processor's, of all threads: on a busy machine it is the one to compare. Memory is the
+process's peak: all of it (VmHWM) against HTA, and RssAnon, sampled, for captures, whose file is mapped.
+HTA may live in an environment of its own, since it brings pandas and more:
 
     python -m venv /tmp/hta && /tmp/hta/bin/pip install HolisticTraceAnalysis==0.5.0
     python tests/bench/readers.py --hta /tmp/hta/bin/python [TRACE.json.gz ...]
-
-A trace of a million events is generated beside the traces that are given.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
-import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from kineto_generated import write_trace
+from native_capture import write_capture
 
 MILLION = 1_000_000
-PER_LAUNCH = 10  # events that stand behind one kernel, in the shares of a real training trace
-OPERATORS = ("aten::add", "aten::linear", "aten::addmm", "aten::empty_strided", "aten::copy_")
-KERNEL = "void at::native::vectorized_elementwise_kernel<4, at::native::Functor_{}<float>, Array<char*, 3>>"
+CAPTURES = (1, 2, 5, 10)  # millions of records
+SAMPLING_S = 0.01
 
-OURS = """
+BUSY = """
 import sys, time
 from pathlib import Path
 from ai_prof.timeline.busy import busy
 from ai_prof.timeline.operations import busy_devices, device_operations
 from ai_prof.trace.open import open_trace
-begin = time.perf_counter()
+begin, begin_cpu = time.perf_counter(), time.process_time()
 trace = open_trace(Path(sys.argv[1]))
 for device in busy_devices(trace):
     operations = device_operations(trace, device)
     busy(operations, int(operations.start.min()), int(operations.end.max()))
 """
-THEIRS = """
+HTA_BUSY = """
 import sys, time
 from hta.trace_analysis import TraceAnalysis
-begin = time.perf_counter()
+begin, begin_cpu = time.perf_counter(), time.process_time()
 analysis = TraceAnalysis(trace_files={0: sys.argv[1]}, trace_dir="")
 analysis.get_temporal_breakdown(visualize=False)
 """
+SUMMARY = """
+import sys, time
+from pathlib import Path
+from ai_prof.timeline.summary import summarise
+from ai_prof.trace.open import open_trace
+begin, begin_cpu = time.perf_counter(), time.process_time()
+assert summarise(open_trace(Path(sys.argv[1]))).devices[0].iterations.count
+"""
 REPORT = """
-seconds = time.perf_counter() - begin
+seconds, cpu = time.perf_counter() - begin, time.process_time() - begin_cpu
 peak = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))
-print(seconds, peak)
+print(seconds, cpu, peak)
 """
 
 
-def measure(python: str, code: str, trace: Path) -> tuple[float, float]:
-    """Seconds and peak MiB of one fresh process."""
-    done = subprocess.run(
+class Run(NamedTuple):
+    """Seconds on the clock and of the processor, and peaks in bytes."""
+
+    seconds: float
+    cpu: float
+    resident: int
+    anonymous: int
+
+
+def measure(python: str, code: str, trace: Path) -> Run:
+    """Run one fresh process."""
+    with subprocess.Popen(
         [python, "-c", code + REPORT, trace],
-        check=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-    )
-    seconds, peak = done.stdout.split()[-2:]
-    return float(seconds), int(peak) / 1024
+    ) as process:
+        anonymous = 0
+        while process.poll() is None:
+            anonymous = max(anonymous, anonymous_bytes(process.pid))
+            time.sleep(SAMPLING_S)
+        output = process.communicate()[0]
+    if process.returncode:
+        raise SystemExit(f"{python} failed on {trace}")
+    seconds, cpu, resident = output.split()[-3:]
+    return Run(float(seconds), float(cpu), int(resident) << 10, anonymous)
 
 
-def event(head: str, begin: int, length: int | None, **args: object) -> str:
-    """An event in Kineto's own layout; without a length it is an instant."""
-    phase, duration = ("i", "") if length is None else ("X", f', "dur": {us(length)}')
-    return (
-        f'  {{\n    "ph": "{phase}", {head},\n    "ts": {us(begin)}{duration},\n'
-        f'    "args": {{\n      {json.dumps(args)[1:-1]}\n    }}\n  }}'
-    )
+def anonymous_bytes(pid: int) -> int:
+    """RssAnon of a process; 0 once it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("RssAnon")), 0)
 
 
-def arrow(phase: str, number: int, begin: int, where: str) -> str:
-    """One end of the arrow from a call to its kernel."""
-    return (
-        f'  {{\n    "ph": "{phase}", "id": {number}, {where}, "ts": {us(begin)},\n'
-        '    "cat": "ac2g", "name": "ac2g"\n  }'
-    )
+def against_hta(python: str, traces: list[Path], rounds: int) -> None:
+    """Print a line for each trace and tool: the quickest run, and HTA's over ours."""
+    print(f"{'trace':<24}{'tool':<9}{'min s':>8}{'speed':>8}{'min cpu s':>11}{'':>8}{'MiB':>7}{'memory':>8}")
+    for trace in traces:
+        found: dict[str, list[Run]] = {"HTA": [], "ai-prof": []}
+        for _ in range(rounds):
+            found["HTA"].append(measure(python, HTA_BUSY, trace))
+            found["ai-prof"].append(measure(sys.executable, BUSY, trace))
+        base = quickest(found["HTA"])
+        for tool, runs in found.items():
+            best = quickest(runs)
+            print(
+                f"{trace.name.split('.')[0]:<24}{tool:<9}"
+                f"{best.seconds:>8.3f}{base.seconds / best.seconds:>7.1f}x"
+                f"{best.cpu:>11.3f}{base.cpu / best.cpu:>7.1f}x"
+                f"{best.resident / 2**20:>7.0f}{best.resident / base.resident:>8.2f}",
+                flush=True,
+            )
 
 
-def launch_events(number: int) -> Iterator[str]:
-    """The PER_LAUNCH events of one kernel launch."""
-    at = 1_419_247_332_972_313 + number * 20_000
-    host, stream = '"pid": 4000, "tid": 4000', '"pid": 0, "tid": 7'
-    ids: dict[str, object] = {"External id": number, "Ev Idx": number}
-    for depth in range(3):
-        head = f'"cat": "cpu_op", "name": "{OPERATORS[(number + depth) % len(OPERATORS)]}", {host}'
-        yield event(head, at + depth * 1000, 15_000 - depth * 2000, **ids, **{"Sequence number": number})
-    memory: dict[str, object] = {"Total Allocated": 5435638784, "Bytes": 5242880, "Addr": 139926520725504}
-    yield event(
-        f'"cat": "cpu_instant_event", "s": "t", "name": "[memory]", {host}', at + 3500, None, **memory
-    )
-    for name, begin in (("cudaStreamIsCapturing", at + 4000), ("cudaLaunchKernel", at + 7000)):
-        head = f'"cat": "cuda_runtime", "name": "{name}", {host}'
-        yield event(head, begin, 2500, cbid=211, correlation=2 * number + (begin > at + 4000))
-    yield arrow("f", 2 * number, at + 4000, host)
-    yield arrow("s", 2 * number + 1, at + 7000, host)
-    work: dict[str, object] = {"device": 0, "context": 1, "stream": 7, "correlation": 2 * number + 1}
-    work |= {"registers per thread": 16, "shared memory": 0, "blocks per SM": 0.3, "warps per SM": 1.2}
-    work |= {"grid": [24, 1, 1], "block": [128, 1, 1], "est. achieved occupancy %": 2}
-    head = f'"cat": "kernel", "name": "{KERNEL.format(number % 40)}", {stream}'
-    yield event(head, at + 12_000, 5000 + number % 9000, **ids, queued=0, **work)
-    yield arrow("f", 2 * number + 1, at + 12_000, stream)
+def quickest(runs: list[Run]) -> Run:
+    """The least of the times, and the most of the memory."""
+    seconds, cpu, resident, anonymous = zip(*runs, strict=True)
+    return Run(min(seconds), min(cpu), max(resident), max(anonymous))
 
 
-def us(ns: int) -> str:
-    """Microseconds with three decimals."""
-    return f"{ns // 1000}.{ns % 1000:03d}"
-
-
-def generate(path: Path, events: int) -> None:
-    """Write a trace of so many events."""
-    with gzip.open(path, "wt", compresslevel=3) as file:
-        file.write(
-            '{\n  "schemaVersion": 1,\n  "deviceProperties": [{"id": 0, "name": "NVIDIA H200"}],\n'
-            '  "distributedInfo": {"rank": 0}, "baseTimeNanoseconds": 1751410836000000000,\n'
-            '  "traceEvents": [\n'
+def of_captures(folder: Path, rounds: int) -> None:
+    """Print a line for each size of capture."""
+    print(f"{'records':<12}{'min s':>8}{'us each':>9}{'min cpu s':>11}{'us each':>9}{'MiB':>7}{'bytes':>8}")
+    for millions in CAPTURES:
+        capture, records = folder / f"{millions}M.aiprof", millions * MILLION
+        write_capture(capture, records)
+        best = quickest([measure(sys.executable, SUMMARY, capture) for _ in range(rounds)])
+        capture.unlink()
+        print(
+            f"{records:<12}{best.seconds:>8.2f}{best.seconds / millions:>9.2f}"
+            f"{best.cpu:>11.2f}{best.cpu / millions:>9.2f}"
+            f"{best.anonymous / 2**20:>7.0f}{best.anonymous / records:>8.0f}",
+            flush=True,
         )
-        for number in range(events // PER_LAUNCH):
-            file.write((",\n" if number else "") + ",\n".join(launch_events(number)))
-        file.write("\n  ]\n}\n")
 
 
 def main() -> None:
-    """Measure and print the table."""
+    """Measure and print the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("trace", nargs="*", type=Path)
-    parser.add_argument(
-        "--hta", default=sys.executable, metavar="PYTHON", help="interpreter that has HTA, if not this one"
-    )
+    parser.add_argument("--hta", metavar="PYTHON", help="interpreter that has HTA; without it captures alone")
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        million = Path(folder) / "generated_1M.json.gz"
-        generate(million, MILLION)
-        print(
-            f"{'trace':<32}{'tool':<10}{'median s':>9}{'min s':>8}{'peak MiB':>10}{'speed':>8}{'memory':>8}"
-        )
-        for trace in (*args.trace, million):
-            found: dict[str, list[tuple[float, float]]] = {"HTA": [], "ai-prof": []}
-            for _ in range(args.rounds):
-                found["HTA"].append(measure(args.hta, THEIRS, trace))
-                found["ai-prof"].append(measure(sys.executable, OURS, trace))
-            base = [statistics.median(column) for column in zip(*found["HTA"], strict=True)]
-            for tool, runs in found.items():
-                seconds, peaks = zip(*runs, strict=True)
-                middle, peak = statistics.median(seconds), statistics.median(peaks)
-                print(
-                    f"{trace.name.split('.')[0]:<32}{tool:<10}{middle:>9.3f}{min(seconds):>8.3f}{peak:>10.0f}"
-                    f"{base[0] / middle:>7.1f}x{peak / base[1]:>8.2f}",
-                    flush=True,
-                )
+        if args.hta:
+            million = Path(folder) / "generated_1M.json.gz"
+            write_trace(million, MILLION)
+            against_hta(args.hta, [*args.trace, million], args.rounds)
+        of_captures(Path(folder), args.rounds)
 
 
 if __name__ == "__main__":

@@ -91,20 +91,25 @@ class Target:
         driver = shutil.copy(built / "libcuda_mock.so", self.folder / "libcuda.so.1")
         with counters.open("r+b") as file:
             self.page = mmap.mmap(file.fileno(), 4096)
-        cupti = {"own": str(self.libcupti), "late": f"+{self.libcupti}", "none": "-"}[self.cupti]
-        cuda = str(driver) if self.cuda else "-"
-        words = [self.wait, str(counters), cuda, cupti, "1" if self.launcher else "0", str(self.allocators)]
+        own = self.inside(self.libcupti)
+        cupti = {"own": own, "late": f"+{own}", "none": "-"}[self.cupti]
+        cuda = self.inside(driver) if self.cuda else "-"
+        rest = [cuda, cupti, "1" if self.launcher else "0", str(self.allocators)]
+        words = [*self.under, self.inside(built / "attach_target"), self.wait, self.inside(counters), *rest]
         with (self.folder / "stderr").open("wb") as errors:
-            self.program = subprocess.Popen(
-                [*self.under, built / "attach_target", *words], stderr=errors, env=self.environment()
-            )
+            self.program = subprocess.Popen(words, stderr=errors, env=self.environment())
         assert until(lambda: self.count("computed") > 0 and (not self.launcher or self.count("launched") > 0))
 
     def environment(self) -> dict[str, str]:
         bare = environment()
         library = library_path()
         assert library is not None
-        return bare | {"AI_PROF_ENABLE": "standby", INJECTION: library} if self.standby else bare
+        standby = {"AI_PROF_ENABLE": "standby", INJECTION: self.inside(Path(library))}
+        return bare | standby if self.standby else bare
+
+    def inside(self, path: Path) -> str:
+        """How the program names `path`."""
+        return str(path)
 
     @property
     def libcupti(self) -> Path:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from attach_targets import Target, ai_prof, command, environment, mocks, ptrace_works, until
 
+from ai_prof.collect import attach as attaching
 from ai_prof.collect import ptrace
 from ai_prof.collect.attach import attach, stop
 from ai_prof.collect.control import State, find_control
@@ -112,6 +113,29 @@ def test_a_process_is_attached_again_and_again_without_growing(
     # come with each round.
     assert grown[-1] - grown[3] < 16 * 0.25, grown
     assert sum("ai-prof-library" in m.path and m.offset == 0 for m in target.process.maps()) == 1
+    target.assert_goes_on()
+    assert target.end() == 7
+
+
+def test_a_hundred_attaches_beside_allocator_load(
+    start: Callable[..., Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attaching, "_TOGETHER_NS", 0)
+    target = start(wait="condition", allocators=4)
+    for number in range(100):
+        sessions = attach([target.pid], tmp_path / f"out-{number}", {})
+        stop(sessions)
+        assert sessions[0].control.state in {State.ENDED, State.NO_CUDA}, sessions[0].control.message
+    assert sum("ai-prof-library" in m.path and m.offset == 0 for m in target.process.maps()) == 1
+    target.assert_goes_on()
+    assert target.end() == 7
+
+
+def test_one_thread_waits_beside_sixteen_that_allocate(start: Callable[..., Target], tmp_path: Path) -> None:
+    target = start(wait="condition", allocators=16, launcher=False)
+    sessions = attach([target.pid], tmp_path / "out", {})
+    assert until(lambda: sessions[0].control.state == State.RECORDING)
+    stop(sessions)
     target.assert_goes_on()
     assert target.end() == 7
 
@@ -320,7 +344,7 @@ def test_an_attacher_killed_at_any_step_harms_nothing(
 ) -> None:
     step = 1
     while True:
-        target = start(wait=wait, allocators=1)
+        target = start(wait=wait)
         status = die_at(step, target.pid, tmp_path / f"out-{step}")
         target.assert_goes_on()
         assert target.count("interrupted") <= 1
@@ -328,8 +352,8 @@ def test_an_attacher_killed_at_any_step_harms_nothing(
         if control is not None:
             control.stop()
             assert until(lambda c=control: c.state.over)
-        # What was half done is no obstacle.
-        stop(attach([target.pid], tmp_path / f"after-{step}", {}))
+        if step % 2 == 0:  # what was half done is no obstacle
+            stop(attach([target.pid], tmp_path / f"after-{step}", {}))
         assert target.end() == 7
         if status == 0:
             break

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ai_prof.collect.memory import Memory
 from ai_prof.collect.procfs import Process, parse_blocked, parse_maps
 from ai_prof.collect.refusal import why_refused
+from ai_prof.collect.target import examine
+from ai_prof.errors import AttachRefusedError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,3 +64,38 @@ def test_maps_and_calls_are_parsed() -> None:
     assert (blocked.number, blocked.arguments[:3], blocked.stack) == (7, (1, 2, 3), 0x7FFE)
     assert parse_blocked("running\n") is None
     assert parse_blocked("-1 0x7ffe 0x7f00\n") is None
+
+
+APP = "1000-2000 r--p 00000000 fe:00 12 /app/train\n"
+LIBC = "2000-3000 r-xp 00000000 fe:00 13 /usr/lib/x86_64-linux-gnu/libc.so.6\n"
+MUSL = "2000-3000 r-xp 00000000 fe:00 13 /lib/ld-musl-x86_64.so.1\n"
+
+
+@pytest.mark.parametrize(
+    "case",  # maps, ELF class, status, machine and the words
+    [
+        (APP + LIBC, 1, "S (sleeping)", "x86_64", "it is a 32-bit program"),
+        (APP + MUSL, 2, "S (sleeping)", "x86_64", "it runs on musl"),
+        (APP, 2, "S (sleeping)", "x86_64", "it is statically linked"),
+        ("", 2, "Z (zombie)", "x86_64", "it is a zombie"),
+        (APP + LIBC, 2, "T (stopped)", "x86_64", "it is stopped: continue it first (`kill -CONT`)"),
+        (APP + LIBC, 2, "t (tracing stop)", "x86_64", "it is stopped"),
+        (APP + LIBC, 2, "S\nx86_Thread_features:\tshstk", "x86_64", "it runs with a shadow stack"),
+        (APP + LIBC, 2, "S (sleeping)", "x86_64", "its C library is not a glibc that is known"),
+        (APP + LIBC, 2, "S (sleeping)", "aarch64", "only x86_64 is supported, this is aarch64"),
+    ],
+)
+def test_a_kind_that_cannot_be_attached_to(
+    case: tuple[str, int, str, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maps, elf_class, status, machine, words = case
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    process = fake_proc(tmp_path)
+    (process.path / "status").write_text(f"Name:\tx\nState:\t{status}\n")
+    (process.path / "maps").write_text(maps)
+    image = b"\x7fELF" + bytes([elf_class]) + bytes(49) + b"\x38"  # of no segments, 56 bytes each
+    (process.path / "mem").write_bytes(bytes(0x1000) + image.ljust(0x1000, b"\0") * 2)
+    with Memory(process) as memory, pytest.raises(AttachRefusedError) as error:
+        examine(process, memory)
+    assert f"cannot attach to process 7: {words}" in str(error.value)
+    assert "\n" not in str(error.value)

@@ -21,6 +21,7 @@ HEADERS = ("nvidia-cuda-cupti>=13,<14", "nvidia-cuda-runtime>=13,<14", "nvidia-c
 NVCC = "nvidia-cuda-nvcc>=13,<14"
 TEST_TOOLS = (
     *("hypothesis>=6.90", "nox>=2024.4.15", "py-spy>=0.4", "pyarrow>=15", "pyyaml>=6"),
+    "kubernetes-validate>=1.30",
     *("playwright>=1.40", "axe-playwright-python>=0.1.4"),
 )
 

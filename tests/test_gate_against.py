@@ -64,6 +64,14 @@ def test_only_the_last_worktrees_are_kept(project):
     assert project.git("worktree", "list").count("\n") == 3
 
 
+def test_a_worktree_in_use_is_kept(project):
+    used = project.git("rev-parse", "HEAD")
+    worktree(project.root, used, None, 60)
+    for i in range(4):
+        worktree(project.root, project.commit(f"change {i}"), None, 60, frozenset({used}))
+    assert (project.root / ".ai-prof" / "base" / used[:12] / "workloads").exists()
+
+
 def test_a_project_in_a_folder_of_its_repository(project):
     (project.root / "sub").mkdir()
     (project.root / "sub" / "file").write_text("here")

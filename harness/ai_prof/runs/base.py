@@ -41,7 +41,10 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Bases:
-    """Makes base sides. `root` and `workloads` are head's, `python` is what `--python` named."""
+    """Makes base sides. `workloads` is head's folder of them, `python` is what `--python` named.
+
+    The worktrees of the commits in `keep` stay, however many others are made.
+    """
 
     head: Checkout
     workloads: Path
@@ -49,6 +52,7 @@ class Bases:
     build: str | None = None
     python: str | None = None
     build_timeout_s: float = 3600
+    keep: frozenset[str] = frozenset()
 
     def side(self, workload: Workload, commit: str) -> Side:
         """`workload` as `commit` runs it: its own, head's only where it lacks it.
@@ -57,7 +61,7 @@ class Bases:
         """
         if self.head.is_exactly(commit):
             return Side(self.head, workload, self.pythons[workload.name])
-        checkout = worktree(self.head.root, commit, self.build, self.build_timeout_s)
+        checkout = worktree(self.head.root, commit, self.build, self.build_timeout_s, self.keep)
         own = checkout.root / self.workloads.relative_to(self.head.root) / workload.name / FILE
         python = self._python(checkout.root, workload)
         try:
@@ -89,9 +93,12 @@ def resolve(root: Path, ref: str) -> str:
     return commit
 
 
-def worktree(root: Path, commit: str, build: str | None, timeout_s: float) -> Checkout:
+def worktree(
+    root: Path, commit: str, build: str | None, timeout_s: float, keep: frozenset[str] = frozenset()
+) -> Checkout:
     """The checkout of `commit`, built by the shell command `build`; that of an earlier call where it stands.
 
+    Of others, only the last few and those of the commits in `keep` stay.
     Raises BaseError where it cannot be checked out, or where `build` fails: then nothing of it is kept.
     """
     folder = (root / LOCAL / "base").resolve()
@@ -117,8 +124,10 @@ def worktree(root: Path, commit: str, build: str | None, timeout_s: float) -> Ch
                 raise
             write_file(mark, wanted)
         os.utime(mark)
-        for old in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)[:-KEPT]:
-            remove(root, old.with_suffix(""))
+        kept = {name[:SHOWN] for name in keep}
+        for old in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)[:-KEPT]:
+            if old.stem not in kept:
+                remove(root, old.with_suffix(""))
     return Checkout(tree / prefix, commit, dirty=False)
 
 

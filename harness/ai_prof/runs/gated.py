@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ai_prof.gate.metrics import Backend
+    from ai_prof.runs.checkout import Checkout
 
 KEPT_BUILDS = 3
 
@@ -63,46 +64,85 @@ class Request:
     build: str | None = None
 
 
-def gate(request: Request) -> BuildVerdict:
-    """Run the whole gate. Raises NothingToCompareError where no workload can run here."""
-    started = datetime.now(timezone.utc)
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """What is run where: the workloads that can run here, those that can't, and the machine."""
+
+    device: Backend
+    ready: list[Workload]
+    skipped: list[WorkloadVerdict]
+    pythons: dict[str, str]
+    machine_key: str
+    machine: dict[str, Any]
+
+    def bench(self, request: Request, head: Checkout, session: str, run_id: str) -> Bench:
+        """A bench whose captures lie in a folder of this run."""
+        return Bench(
+            checkout=head,
+            folder=_captures(request.root) / run_id,
+            session=session,
+            pythons=self.pythons,
+            machine=self.machine,
+            regress=request.regress,
+        )
+
+    def bases(self, request: Request, head: Checkout) -> Bases:
+        """What makes the other sides of comparisons with `head`."""
+        return Bases(
+            head=head,
+            workloads=request.workloads,
+            pythons=self.pythons,
+            build=request.build,
+            python=request.python,
+        )
+
+
+def prepare(request: Request) -> Scene:
+    """Find the workloads and the machine. Raises NothingToCompareError where no workload can run here."""
     known = find(request.workloads)
     chosen = select(known, request.names)
     check_regress(known, request.regress)
-    head = checkout.inspect(request.root)
-    against = resolve(request.root, request.against) if request.against is not None else None
     device = _device(request, chosen)
     pythons = {w.name: choose(w, request.python) for w in chosen if w.device == device}
     ready, skipped = _ready([w for w in chosen if w.device == device], pythons)
     if not ready:
         raise NothingToCompareError(_nothing_to_run(request, skipped, device))
-    key = machine_key(machine_facts(device, pythons[ready[0].name]))
-    machine = machine_details(device, pythons[ready[0].name])
-    stored = load(_folders(request), key, [workload.name for workload in ready])
-    run_id = f"{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
-    kept = [run for each in stored.values() for run in each.baseline.runs]
-    bench = Bench(
-        checkout=head,
-        folder=_captures(request.root) / run_id,
-        session=sessions.current(kept, started, sessions.boot_id()),
+    python = pythons[ready[0].name]
+    return Scene(
+        device=device,
+        ready=ready,
+        skipped=skipped,
         pythons=pythons,
-        machine=machine,
-        regress=request.regress,
+        machine_key=machine_key(machine_facts(device, python)),
+        machine=machine_details(device, python),
     )
+
+
+def new_run_id(started: datetime) -> str:
+    """The name of a build, unique and sorted by time."""
+    return f"{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+
+
+def gate(request: Request) -> BuildVerdict:
+    """Run the whole gate. Raises NothingToCompareError where no workload can run here."""
+    started = datetime.now(timezone.utc)
+    scene = prepare(request)
+    head = checkout.inspect(request.root)
+    against = resolve(request.root, request.against) if request.against is not None else None
+    key, ready = scene.machine_key, scene.ready
+    stored = load(_folders(request), key, [workload.name for workload in ready])
+    kept = [run for each in stored.values() for run in each.baseline.runs]
+    run_id = new_run_id(started)
+    bench = scene.bench(request, head, sessions.current(kept, started, sessions.boot_id()), run_id)
     notes = []
     if request.record:
-        recorded = _record(request, bench, key, device, [w for w in ready if w.name not in stored])
+        missing = [w for w in ready if w.name not in stored]
+        recorded = _record(request, bench, key, scene.device, missing)
         stored |= recorded
         notes = [f"recorded a provisional baseline of {name} in {s.path}" for name, s in recorded.items()]
     settler = Settler(
         bench=bench,
-        bases=Bases(
-            head=head,
-            workloads=request.workloads,
-            pythons=pythons,
-            build=request.build,
-            python=request.python,
-        ),
+        bases=scene.bases(request, head),
         workloads={workload.name: workload for workload in ready},
         stored=stored,
         against=against,
@@ -113,16 +153,16 @@ def gate(request: Request) -> BuildVerdict:
     verdicts = _judge(request, bench, ready, stored, settler)
     verdicts = add_reasons(verdicts, {name: each.profiles for name, each in stored.items()})
     return decide.build(
-        [*verdicts, *skipped],
+        [*verdicts, *scene.skipped],
         fail_on=request.fail_on,
         run_id=run_id,
         started=started.isoformat(timespec="seconds"),
         finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        device=device,
+        device=scene.device,
         machine_key=key,
-        machine=machine,
-        commit=bench.checkout.commit,
-        dirty=bench.checkout.dirty,
+        machine=scene.machine,
+        commit=head.commit,
+        dirty=head.dirty,
         base=against,
         regress=request.regress,
         alpha=request.alpha,

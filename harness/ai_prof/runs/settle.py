@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -42,7 +42,9 @@ class Settler:
         Building base is no part of it.
         """
         plan = confirm.plan(len(flagged), self.alpha)
-        bases = [self._base(verdict) for verdict in flagged]
+        commits = frozenset(c for v in flagged if (c := self._commit(v)) is not None)
+        makers = replace(self.bases, keep=commits)
+        bases = [self._base(verdict, makers) for verdict in flagged]
         budget = Budget(self.minutes)
         made = {
             verdict.workload: self._one(verdict, base, plan, budget)
@@ -84,21 +86,25 @@ class Settler:
             return msgspec.structs.replace(fresh, no_base=no_base)
         return Fresh()
 
-    def _base(self, verdict: WorkloadVerdict) -> Side | BaseError:
+    def _commit(self, verdict: WorkloadVerdict) -> str | None:
+        """The commit that a flagged workload is settled against; None where it is of none."""
+        return self.against or self.stored[verdict.workload].commit
+
+    def _base(self, verdict: WorkloadVerdict, bases: Bases) -> Side | BaseError:
         """The other side, built; or why there is none to run."""
         workload = self.workloads[verdict.workload]
         if verdict.drift:
             return BaseError("the anchor is older than base")
-        commit = self.against or self.stored[workload.name].commit
+        commit = self._commit(verdict)
         if commit is None:
             return BaseError("its baseline is not of one commit")
         named = self.against is not None or self.bench.checkout.is_exactly(commit)
-        if not named and self.bases.build is None:
+        if not named and bases.build is None:
             # What the workload imports from elsewhere would be head's: no difference would be found.
             why = f"set `build` in [tool.ai-prof] to have the baseline's commit {commit[:SHOWN]} built"
             return BaseError(why)
         try:
-            return self.bases.side(workload, commit)
+            return bases.side(workload, commit)
         except BaseError as error:
             return error
 

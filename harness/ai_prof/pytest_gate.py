@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ai_prof.cli.gate import remember
 from ai_prof.cli.gate_options import make_request
 from ai_prof.cli.own_folder import make_own_folder
 from ai_prof.errors import AiProfError, UsageError
@@ -83,6 +84,7 @@ def verdict_of(session: pytest.Session) -> tuple[BuildVerdict, Path]:
         make_own_folder(reports, "set `report` in [tool.ai-prof]")
         make_own_folder(request.root / LOCAL, "run in a checkout of your own")
         build = gate(request)
+        remember(request.root, build)
         session.stash[VERDICT] = build, write_reports(build, reports / build.run_id)
     return session.stash[VERDICT]
 

@@ -5,6 +5,7 @@ And whole: a workload through pytest-benchmark, captured and read.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -125,6 +126,18 @@ def test_a_harness_that_breaks_says_where_to_look(tmp_path):
     plan = measure.Plan(jobs=[job(tmp_path, "")], folder=tmp_path / "out")
     (tmp_path / "capture").write_text("in the way")
     with pytest.raises(AiProfError, match=r"pytest\.log"):
+        measure.measure(plan)
+
+
+def test_a_disk_that_is_full_by_then_is_said(tmp_path, monkeypatch):
+    plan = measure.Plan(jobs=[job(tmp_path, "")], folder=tmp_path / "out")
+    (tmp_path / "capture").write_text("in the way")
+
+    def full(**_options):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(measure.tempfile, "TemporaryFile", full)
+    with pytest.raises(EnvironmentInvalidError, match="No space left on device; make room"):
         measure.measure(plan)
 
 

@@ -7,7 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
+
+import psutil
 
 from ai_prof.cli import say
 from ai_prof.cli.capture_options import (
@@ -19,12 +22,15 @@ from ai_prof.cli.capture_options import (
 from ai_prof.cli.summary_text import render
 from ai_prof.collect.environment import capture_environment
 from ai_prof.errors import NothingToCompareError, UsageError
+from ai_prof.runs.process import marked
 from ai_prof.timeline.summary import summarise
 from ai_prof.trace.open import open_trace
 
 if TYPE_CHECKING:
     import argparse
     from pathlib import Path
+
+FORK_S = 0.3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +46,8 @@ def run(args: argparse.Namespace) -> int:
     made = make_folder(output, new=args.output is None)
     try:
         code = wait(args.command, env)
+        if code == 0 and not any(output.glob("*.aiprof")):
+            wait_for_rest(args.command[0], env)
     finally:
         if made:
             with contextlib.suppress(OSError):  # not empty: it holds the capture
@@ -72,6 +80,25 @@ def wait(command: list[str], env: dict[str, str]) -> int:
     for number, handler in before.items():
         signal.signal(number, handler)
     return 128 - code if code < 0 else code
+
+
+def wait_for_rest(name: str, env: dict[str, str]) -> None:
+    """Wait for what the program left running, as one that becomes a daemon does: the work is theirs."""
+    mark = f"AI_PROF_CAPTURE_ID={env['AI_PROF_CAPTURE_ID']}"
+    with contextlib.suppress(KeyboardInterrupt):
+        while rest := _left(mark):
+            ids = ", ".join(str(process.pid) for process in rest)
+            say(f"{name} ended and left {ids} running: waiting for them (Ctrl-C: read what there is)")
+            psutil.wait_procs(rest)
+
+
+def _left(mark: str) -> list[psutil.Process]:
+    """What carries the mark. A second look finds what was being forked at the first."""
+    found = marked(mark)
+    if not found:
+        time.sleep(FORK_S)
+        found = marked(mark)
+    return found
 
 
 def tell(output: Path) -> int:

@@ -44,9 +44,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `structure` holds counts per iteration: an int where every iteration had the same, None where they
     differ. `kernels` is the multiset of normalised kernel names of one iteration, None likewise.
-    `metrics` holds None where a metric does not exist for the run (no copies: no overlap). `profile` is the
-    digest of the run's aligned profile, which is kept beside the runs. `captured` says how the capture was
-    taken, as "api, graphs by node".
+    `metrics` holds None where a metric does not exist for the run (no copies: no overlap). `gap_causes_ms`
+    are means over iterations and add up to the mean gap, while the metric `gap_ms` is the median one.
+    `profile` is the digest of the run's aligned profile, which is kept beside the runs. `captured` says how
+    the capture was taken, as "api, graphs by node".
     """
 
     workload: str

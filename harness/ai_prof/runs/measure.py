@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ai_prof.collect.environment import capture_environment
-from ai_prof.errors import AiProfError
+from ai_prof.errors import AiProfError, EnvironmentInvalidError
 from ai_prof.gate.model import Run
 from ai_prof.runs.environment import lock_names
 from ai_prof.runs.host_lock import host_lock
@@ -23,6 +24,7 @@ from ai_prof.runs.launch import Job
 
 COLLECTOR = Path(__file__).with_name("bench_workloads.py")
 RESULTS = "benchmark.json"
+ROOM_BYTES = 1 << 20
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,9 +109,21 @@ def _run_pytest(plan: Path) -> None:
         with pytest:
             code = pytest.wait()
     if code:
+        _check_room(folder)
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         last = lines[-1] if lines else "no output"
         raise AiProfError(f"the harness's pytest ended with {code} ({last}): see {log}")
+
+
+def _check_room(folder: Path) -> None:
+    """Raise EnvironmentInvalidError where `folder` takes no files any more: then that is what broke us."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(ROOM_BYTES))
+    except OSError as error:
+        raise EnvironmentInvalidError(
+            f"cannot write to {folder} any more: {error.strerror}; make room and gate again"
+        ) from error
 
 
 def _results(path: Path) -> dict[str, list[Run]]:

@@ -52,7 +52,7 @@ def run(  # noqa: PLR0913 - each says something else about one program
     try:
         code = program.wait(timeout_s)
         # Children may still be writing what they recorded.
-        psutil.wait_procs(_marked(mark), timeout=GRACE_S)
+        psutil.wait_procs(marked(mark), timeout=GRACE_S)
     except subprocess.TimeoutExpired:
         pass
     finally:
@@ -64,7 +64,7 @@ def _end(program: subprocess.Popen[bytes], mark: str) -> None:
     """Kill the program, its group and whatever carries its mark; again, for what was just being forked."""
     deadline = time.monotonic() + KILL_S
     while time.monotonic() < deadline:
-        alive = _marked(mark)
+        alive = marked(mark)
         running = program.poll() is None
         if running:
             alive += psutil.Process(program.pid).children(recursive=True)
@@ -78,7 +78,7 @@ def _end(program: subprocess.Popen[bytes], mark: str) -> None:
         psutil.wait_procs(alive, timeout=0.2)
 
 
-def _marked(mark: str) -> list[psutil.Process]:
+def marked(mark: str) -> list[psutil.Process]:
     """Every live process whose environment holds `mark`; those of other users cannot be ours."""
     key, _, value = mark.partition("=")
     # psutil gives None where an environment cannot be read.

@@ -28,7 +28,8 @@ class RunEvidence:
     iteration kernel_time_ms (durations added up) and gap_ms, each the median over iterations after
     warm-up; None where a metric does not exist. Ratios and times are means over devices, times per
     iteration of all devices added up; iteration_ms and its list are the slowest device's. `structure` and
-    `kernels` add up the devices; None where iterations differ. `gap_causes_ms` is per iteration.
+    `kernels` add up the devices; None where iterations differ. `gap_causes_ms` are means over iterations,
+    since only those add up, to the mean gap; `gap_ms` is the median one.
     `profile` is that of the first device with iterations. `problems` say what makes the run unfit to compare.
     """
 

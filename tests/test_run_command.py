@@ -1,0 +1,51 @@
+"""`ai-prof run`: a program that ends before its work does."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from ai_prof.cli import main
+from ai_prof.collect.autostart import library_path
+
+TESTS = Path(__file__).parent
+DAEMON = """
+import os, pathlib, sys, time
+if os.fork():
+    os._exit(0)
+os.setsid()
+if os.fork():
+    os._exit(0)
+time.sleep(1)
+{work}
+"""
+WORK = f"""
+sys.path.append({str(TESTS)!r})
+from aiprof_file import Program
+p = Program(pid=os.getpid())
+for _ in range(20):
+    p.launch("k", 10_000)
+p.write(pathlib.Path(os.environ["AI_PROF_OUTPUT"]))
+"""
+
+pytestmark = pytest.mark.skipif(library_path() is None, reason="the native library is not built here")
+
+
+def run(tmp_path: Path, work: str) -> int:
+    program = tmp_path / "daemon.py"
+    program.write_text(DAEMON.format(work=work))
+    return main(["run", "--output", str(tmp_path / "out"), "--", sys.executable, str(program)])
+
+
+def test_what_becomes_a_daemon_is_waited_for(tmp_path, capsys):
+    assert run(tmp_path, WORK) == 0
+    said = capsys.readouterr()
+    assert "running: waiting for them" in said.err
+    assert "kernels" in said.out
+
+
+def test_a_daemon_without_gpu_work_leaves_nothing(tmp_path, capsys):
+    assert run(tmp_path, "pass") == 3
+    assert "nothing was captured" in capsys.readouterr().err

@@ -426,6 +426,7 @@ def _conclude(verdict: WorkloadVerdict, compared: int) -> WorkloadVerdict:
         verdict.reason, verdict.why = Reason.ACCEPTED, "; ".join(wanted)
     elif latency is not None and latency.reason is Reason.IMPROVED:
         verdict.reason, verdict.why = Reason.IMPROVED, latency.why
+        verdict.notes.append("refresh the baseline: until then what was won can be lost again unseen")
     elif verdict.structure:
         verdict.reason = Reason.STRUCTURE_CHANGED
         verdict.why = "; ".join(change.why for change in changes) or _swapped(verdict)

@@ -19,6 +19,7 @@ from ai_prof.gate.decide import Fresh
 from ai_prof.gate.metrics import Rules
 from ai_prof.gate.model import Acceptance, Reason
 from ai_prof.report.write import write_reports
+from ai_prof.runs import stored
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -127,6 +128,31 @@ def test_acceptances_that_cannot_be_read_say_so(tmp_path, text):
     assert "\n" not in str(caught.value)
 
 
+def test_a_pull_request_brings_what_it_wants_accepted_of_its_targets_baselines(tmp_path, monkeypatch, capsys):
+    """The report comes from a runner, whose folders are not here; the acceptance is made in the checkout."""
+    monkeypatch.chdir(tmp_path)
+    target, own = tmp_path / "target", tmp_path / "baselines"
+    one = baseline()
+    for folder in (target, own):
+        store.save(folder, one)
+    verdict = verdict_of([], structure={"syncs": 2})
+    verdict.baseline = {"path": f"/runner/target/{KEY}/train.json", "sha256": store.digest(one)}
+    build = decide.build([verdict], run_id="r1", started="", finished="", device="cuda", machine_key=KEY)
+    page = write_reports(build, tmp_path / "downloaded")
+    report = str(page.with_name("report.json"))
+    assert main(["accept", WORKLOAD, "syncs", "--reason", "wanted", "--report", report]) == 0
+    (found,) = stored.load([target], KEY, [WORKLOAD], own)[WORKLOAD].accepted
+    assert (found.metric, found.old, found.new, found.report) == ("syncs", 1, 2, "r1")
+    assert stored.load([target], KEY, [WORKLOAD])[WORKLOAD].accepted == []
+    # It names the baseline that it is of: another one in the target is not touched by it.
+    store.save(target, baseline(seed=5))
+    assert stored.load([target], KEY, [WORKLOAD], own)[WORKLOAD].accepted == []
+    store.save(own, baseline(seed=6))
+    capsys.readouterr()
+    assert main(["accept", WORKLOAD, "syncs", "--reason", "wanted", "--report", report]) == 2
+    assert "no baseline here is the one of report r1" in capsys.readouterr().err
+
+
 needs_library = pytest.mark.skipif(library_path() is None, reason="the native library is not built here")
 
 
@@ -138,7 +164,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 @needs_library
 def test_a_wanted_change_goes_red_then_green_by_accept_without_a_refresh(project, capsys):
     assert project.gate("--record") == 0
-    stored = next((project.root / ".ai-prof" / "baselines").rglob("work.json")).read_bytes()
+    before = next((project.root / ".ai-prof" / "baselines").rglob("work.json")).read_bytes()
     project.set_work(KERNEL_NS=160_000)
     project.commit("a larger model")
     assert project.gate() == 1
@@ -156,7 +182,7 @@ def test_a_wanted_change_goes_red_then_green_by_accept_without_a_refresh(project
     assert "accepted" in out
     assert "a larger model" in out
     assert project.workload()["reason"] == "accepted"
-    assert next((project.root / ".ai-prof" / "baselines").rglob("work.json")).read_bytes() == stored
+    assert next((project.root / ".ai-prof" / "baselines").rglob("work.json")).read_bytes() == before
     newest = max((project.root / "reports").glob("*/report.json"), key=lambda p: p.stat().st_mtime_ns).parent
     for name in ("index.html", "report.md", "junit.xml", "report.json"):
         text = (newest / name).read_text()

@@ -14,7 +14,7 @@ from ai_prof.errors import UsageError
 from ai_prof.gate.acceptance import note
 from ai_prof.gate.model import Acceptance, BuildVerdict, Reason, WorkloadVerdict
 from ai_prof.runs import checkout
-from ai_prof.runs.stored import now, user
+from ai_prof.runs.stored import LOCAL, now, user
 
 if TYPE_CHECKING:
     import argparse
@@ -49,10 +49,7 @@ def run(args: argparse.Namespace) -> int:
     root = Path.cwd()
     verdict = read_report(args.report or newest_report(root / load(root).report))
     workload = find(verdict, args.workload)
-    path = Path(str(workload.baseline["path"]))
-    baseline = store.load(path.parents[1], verdict.machine_key, workload.workload)
-    if baseline is None or store.digest(baseline) != workload.baseline.get("sha256"):
-        raise UsageError(f"{path} has changed since report {verdict.run_id}: run `ai-prof gate` again")
+    path, baseline = same_baseline(root, verdict, workload)
     made = {"who": user(), "why": args.reason, "when": now(), "commit": checkout.inspect(root).commit}
     changes = [
         msgspec.convert({**change_of(workload, metric), **made, "report": verdict.run_id}, Acceptance)
@@ -96,6 +93,23 @@ def find(verdict: BuildVerdict, name: str) -> WorkloadVerdict:
     if not known[name].baseline.get("path"):
         raise UsageError(f"{name} was compared with no stored baseline: there is none to accept a change of")
     return known[name]
+
+
+def same_baseline(
+    root: Path, verdict: BuildVerdict, workload: WorkloadVerdict
+) -> tuple[Path, store.Baseline]:
+    """The baseline that the report was made with, in this project if it is there: a report may come from CI.
+
+    Raises UsageError where none here is the same.
+    """
+    told = Path(str(workload.baseline["path"]))
+    for folder in (root / load(root).baselines, root / LOCAL / "baselines", told.parents[1]):
+        baseline = store.load(folder, verdict.machine_key, workload.workload)
+        if baseline is not None and store.digest(baseline) == workload.baseline.get("sha256"):
+            return store.path_of(folder, verdict.machine_key, workload.workload), baseline
+    raise UsageError(
+        f"no baseline here is the one of report {verdict.run_id}: run `ai-prof gate` again, accept by that"
+    )
 
 
 def change_of(workload: WorkloadVerdict, metric: str) -> dict[str, object]:

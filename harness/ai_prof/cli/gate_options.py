@@ -42,6 +42,7 @@ def make_request(args: argparse.Namespace, **more: Any) -> tuple[Request, Settin
         alpha=settings.alpha,
         fail_on=settings.fail_on,
         build=settings.build,
+        own_baselines=root / settings.baselines,
         **more,
     )
     return request, settings

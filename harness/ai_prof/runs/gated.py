@@ -44,7 +44,8 @@ class Request:
 
     With `unseen`, workloads without a baseline are measured too: a refresh needs their runs. `against` names
     the commit that flagged workloads, and those without a baseline, are settled against; `build` is the shell
-    command that builds a checkout.
+    command that builds a checkout. `own_baselines` is the checkout's own folder of them: what a change wants
+    accepted lies there.
     """
 
     root: Path
@@ -62,6 +63,7 @@ class Request:
     budget_minutes: float = 20
     against: str | None = None
     build: str | None = None
+    own_baselines: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +132,8 @@ def gate(request: Request) -> BuildVerdict:
     head = checkout.inspect(request.root)
     against = resolve(request.root, request.against) if request.against is not None else None
     key, ready = scene.machine_key, scene.ready
-    stored = load(_folders(request), key, [workload.name for workload in ready])
+    names = [workload.name for workload in ready]
+    stored = load(_folders(request), key, names, request.own_baselines)
     kept = [run for each in stored.values() for run in each.baseline.runs]
     run_id = new_run_id(started)
     bench = scene.bench(request, head, sessions.current(kept, started, sessions.boot_id()), run_id)

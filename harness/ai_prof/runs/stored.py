@@ -52,8 +52,14 @@ class Stored:
         }
 
 
-def load(folders: Iterable[Path], machine_key: str, names: Iterable[str]) -> dict[str, Stored]:
-    """The baseline of each workload from the first of the folders that has one."""
+def load(
+    folders: Iterable[Path], machine_key: str, names: Iterable[str], own: Path | None = None
+) -> dict[str, Stored]:
+    """The baseline of each workload from the first of the folders that has one.
+
+    What is accepted of it may also lie in `own`, the checkout's folder of baselines: a pull request is
+    compared with the baselines of its target, and brings what it wants accepted itself.
+    """
     folders = list(folders)
     stored = {}
     for name in names:
@@ -62,9 +68,17 @@ def load(folders: Iterable[Path], machine_key: str, names: Iterable[str]) -> dic
             if baseline is not None:
                 path = store.path_of(folder, machine_key, name)
                 profiles = store.load_profiles(path, baseline)
-                stored[name] = Stored(baseline, path, profiles, accepted.load(path, baseline))
+                wanted = accepted.load(path, baseline)
+                if own is not None and own.resolve() != folder.resolve():
+                    wanted += accepted.load(store.path_of(own, machine_key, name), baseline)
+                stored[name] = Stored(baseline, path, profiles, _latest(wanted))
                 break
     return stored
+
+
+def _latest(changes: Iterable[Acceptance]) -> list[Acceptance]:
+    """One acceptance of each metric and place, the last."""
+    return list({(each.metric, each.place): each for each in changes}.values())
 
 
 def origin(code: Checkout, why: str) -> store.Origin:

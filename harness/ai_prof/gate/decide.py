@@ -149,7 +149,7 @@ def settle(  # noqa: PLR0913 - all that a comparison rests on
         if disturbed is not None:
             unsettled[name] = disturbed
         elif verdict.drift:
-            unsettled[name] = _settled_drift(verdict, runs, rules, priors, len(flagged))
+            unsettled[name] = _settled_drift(verdict, runs, rules, priors, len(verdicts))
         elif runs.base and not plan.reachable:
             unsettled[name] = _with_note(verdict, "not settled: too few fresh runs to reach alpha")
         elif runs.head:
@@ -162,7 +162,7 @@ def settle(  # noqa: PLR0913 - all that a comparison rests on
             final = _settled(verdict, fresh[name], settled[name], floors[name], alpha)
             if CODES[final.reason] == 0:
                 # What the screen flagged and fresh runs cleared may have drifted all the same.
-                again = _settled_drift(final, fresh[name], rules, priors, len(flagged))
+                again = _settled_drift(final, fresh[name], rules, priors, len(verdicts))
                 final = again if again.reason is Reason.REGRESSED else final
             done.append(final)
         else:
@@ -175,7 +175,7 @@ def _settled_drift(
     runs: Fresh,
     rules: Mapping[str, Rules],
     priors: Mapping[str, Prior],
-    flagged: int,
+    screened: int,
 ) -> WorkloadVerdict:
     """A drift after as many fresh runs of the candidate again; open where there are none."""
     anchor = verdict.anchor
@@ -188,7 +188,7 @@ def _settled_drift(
         for half in (verdict.candidate_runs, runs.head)
     )
     marked = drift.flag(verdict, first, anchor)
-    return drift.settle(marked, runs.head, (first, second), anchor, flagged) if marked.drift else verdict
+    return drift.settle(marked, runs.head, (first, second), anchor, screened) if marked.drift else verdict
 
 
 def by_strength(verdicts: Sequence[WorkloadVerdict]) -> list[WorkloadVerdict]:

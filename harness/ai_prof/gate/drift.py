@@ -81,9 +81,12 @@ def settle(
     fresh: Sequence[Run],
     halves: tuple[Sequence[Comparison], Sequence[Comparison]],
     anchor: Anchor,
-    flagged: int,
+    screened: int,
 ) -> WorkloadVerdict:
-    """The verdict after fresh runs: a drift fails where it stands in both halves, corrected for `flagged`."""
+    """The verdict after fresh runs: a drift fails where it stands in both halves, corrected for `screened`.
+
+    Both halves are of one session, so that a flag raised by chance may stand again: all workloads count.
+    """
     first, second = ({item.metric.key: item for item in half} for half in halves)
     cells = []
     for cell in verdict.cells:
@@ -91,7 +94,7 @@ def settle(
         if not cell.flagged or item is None:
             cells.append(cell)
             continue
-        p = min(1.0, flagged * max(item.p_joint, again.p_joint if again else 1.0))
+        p = min(1.0, screened * max(item.p_joint, again.p_joint if again else 1.0))
         if again is not None and _drifted(again) and p <= ALPHA:
             cells.append(_cell(replace(again, p_joint=p), anchor, Evidence.REPEATED))
         else:

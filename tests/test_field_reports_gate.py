@@ -83,6 +83,25 @@ def test_24_a_slow_clock_in_one_trial_is_made_again_and_never_a_regression(tmp_p
     assert decide.build([verdict], **BUILD).exit_code == 4
 
 
+def test_24_another_clock_than_the_stored_runs_had_is_no_regression_without_base():
+    """Base can't be run at today's clock, so slower runs at a lower clock prove nothing."""
+    old = [make_run(order=i, environment={"sm_clock_mhz": 1980}) for i in range(3)]
+    first, second = (
+        [
+            make_run(session=s, order=i, kernel_time=3.6, latency=4.6, environment={"sm_clock_mhz": mhz})
+            for i in range(3)
+        ]
+        for s, mhz in (("now", 1600), ("later", 1600))
+    )
+    flagged = screened(old, first)
+    assert flagged.flagged
+    cold = settled(flagged, [], second)
+    assert cold.reason is Reason.INVALID_ENVIRONMENT
+    assert "1600 MHz, the baseline's runs at 1980 MHz" in cold.why
+    same = [msgspec.structs.replace(run, environment={"sm_clock_mhz": 1980}) for run in (*first, *second)]
+    assert settled(screened(old, same[:3]), [], same[3:]).reason is Reason.REGRESSED
+
+
 def test_25_where_every_sample_is_thrown_out_nothing_passes():
     bad = [make_run(order=i, problem=Reason.INVALID_ENVIRONMENT, detail="throttled") for i in range(3)]
     good = [make_run(order=i) for i in range(3)]

@@ -146,7 +146,9 @@ def test_a_pull_request_brings_what_it_wants_accepted_of_its_targets_baselines(t
     assert stored.load([target], KEY, [WORKLOAD])[WORKLOAD].accepted == []
     # It names the baseline that it is of: another one in the target is not touched by it.
     store.save(target, baseline(seed=5))
-    assert stored.load([target], KEY, [WORKLOAD], own)[WORKLOAD].accepted == []
+    outdated = stored.load([target], KEY, [WORKLOAD], own)[WORKLOAD]
+    assert outdated.accepted == []
+    assert "syncs was accepted of another baseline and counts no more" in outdated.notes[0]
     store.save(own, baseline(seed=6))
     capsys.readouterr()
     assert main(["accept", WORKLOAD, "syncs", "--reason", "wanted", "--report", report]) == 2

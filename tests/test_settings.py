@@ -4,6 +4,7 @@ import pytest
 
 from ai_prof.cli.settings import Settings, load
 from ai_prof.errors import UsageError
+from ai_prof.gate.metrics import METRICS, Floor, Rules
 
 
 def test_without_a_table_the_defaults_stand(tmp_path):
@@ -21,6 +22,9 @@ def test_without_a_table_the_defaults_stand(tmp_path):
         ("budget-minutes = nan", "budget-minutes"),
         ("fail-on = [11]", "fail-on"),
         ("run = 3", "run"),
+        ("floors.latency = {relative = 0.1}", "floors and policy take"),
+        ("floors.iteration_ms = {relative = -1}", "floors and policy take"),
+        ('policy.syncs = "shout"', "policy"),
         ('runs = "3"', "runs"),
         ("runs = ", "TOML"),
     ],
@@ -29,6 +33,19 @@ def test_a_setting_that_cannot_be_used_is_named(tmp_path, line, named):
     (tmp_path / "pyproject.toml").write_text(f"[tool.ai-prof]\n{line}\n")
     with pytest.raises(UsageError, match=named):
         load(tmp_path)
+
+
+def test_the_projects_floors_hold_where_a_workload_has_none(tmp_path):
+    (tmp_path / "pyproject.toml").write_text(
+        "[tool.ai-prof]\nfloors.iteration_ms = {relative = 0.1}\nfloors.gap_ms = {absolute = 0.5}\n"
+        'policy.syncs = "warn"\n'
+    )
+    settings = load(tmp_path)
+    project = Rules(floors=settings.floors, policy=settings.policy)
+    own = Rules(floors={"gap_ms": Floor(absolute=0.1)}, promised=("kernels",)).over(project)
+    assert own.floor(METRICS["iteration_ms"]) == Floor(relative=0.1)
+    assert own.floor(METRICS["gap_ms"]) == Floor(absolute=0.1)
+    assert (own.policy_of("syncs"), own.policy_of("kernels"), own.promised) == ("warn", "fail", ("kernels",))
 
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path):

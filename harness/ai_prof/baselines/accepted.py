@@ -47,6 +47,15 @@ def load(path: Path, baseline: store.Baseline) -> list[Acceptance]:
     return found.changes if found is not None and found.baseline == store.digest(baseline) else []
 
 
+def stale(path: Path, baseline: store.Baseline) -> str | None:
+    """What to say of accepted changes that are of another baseline than the one at `path`; None else."""
+    found = _read(path_of(path))
+    if found is None or found.baseline == store.digest(baseline):
+        return None
+    metrics = ", ".join(each.metric for each in found.changes)
+    return f"{path_of(path)}: {metrics} was accepted of another baseline and counts no more: accept again"
+
+
 def add(path: Path, baseline: store.Baseline, changes: Sequence[Acceptance]) -> Path:
     """Accept more changes of the baseline at `path`; one of the same metric and place ends an older one."""
     file = path_of(path)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ai_prof.cli.settings import Settings, load
 from ai_prof.errors import UsageError
+from ai_prof.gate.metrics import Rules
 from ai_prof.runs.gated import Request
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def make_request(args: argparse.Namespace, **more: Any) -> tuple[Request, Settin
         alpha=settings.alpha,
         fail_on=settings.fail_on,
         build=settings.build,
+        rules=Rules(floors=settings.floors, policy=settings.policy),
         own_baselines=root / settings.baselines,
         **more,
     )

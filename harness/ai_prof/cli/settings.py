@@ -9,6 +9,7 @@ import msgspec
 
 from ai_prof.errors import UsageError
 from ai_prof.gate.decide import FAIL_ON
+from ai_prof.gate.metrics import METRICS, Floor, Policy
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -31,6 +32,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid
     budget_minutes: float = 20
     python: str | None = None
     build: str | None = None
+    floors: dict[str, Floor] = {}
+    policy: dict[str, Policy] = {}
 
 
 def load(root: Path) -> Settings:
@@ -52,8 +55,15 @@ def load(root: Path) -> Settings:
         ("runs", "must be 3 or more", settings.runs >= 3),
         ("alpha", "must be between 0 and 1", 0 < settings.alpha < 1),
         ("budget-minutes", "must be 0 or more", settings.budget_minutes >= 0),
+        ("floors and policy", f"take sizes of 0 or more for {', '.join(METRICS)}", _known(settings)),
         ("fail-on", f"takes of {list(FAIL_ON)}", set(settings.fail_on) <= set(FAIL_ON)),
     ):
         if not holds:
             raise UsageError(f"{path}: [tool.ai-prof]: {name} {rule}")
     return settings
+
+
+def _known(settings: Settings) -> bool:
+    floors = settings.floors.values()
+    sizes = all(floor.relative >= 0 and floor.absolute >= 0 for floor in floors)
+    return sizes and {*settings.floors, *settings.policy} <= set(METRICS)

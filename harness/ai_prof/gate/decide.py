@@ -149,7 +149,9 @@ def settle(  # noqa: PLR0913 - all that a comparison rests on
         if disturbed is not None:
             unsettled[name] = disturbed
         elif verdict.drift:
-            unsettled[name] = _settled_drift(verdict, runs, rules, priors, len(verdicts))
+            unsettled[name] = drift.settled(
+                verdict, runs.head, rules.get(name, Rules()), priors, len(verdicts)
+            )
         elif runs.base and not plan.reachable:
             unsettled[name] = _with_note(verdict, "not settled: too few fresh runs to reach alpha")
         elif runs.head:
@@ -162,33 +164,13 @@ def settle(  # noqa: PLR0913 - all that a comparison rests on
             final = _settled(verdict, fresh[name], settled[name], floors[name], alpha)
             if CODES[final.reason] == 0:
                 # What the screen flagged and fresh runs cleared may have drifted all the same.
-                again = _settled_drift(final, fresh[name], rules, priors, len(verdicts))
+                own = rules.get(name, Rules())
+                again = drift.settled(final, fresh[name].head, own, priors, len(verdicts))
                 final = again if again.reason is Reason.REGRESSED else final
             done.append(final)
         else:
             done.append(unsettled.get(name, verdict))
     return done
-
-
-def _settled_drift(
-    verdict: WorkloadVerdict,
-    runs: Fresh,
-    rules: Mapping[str, Rules],
-    priors: Mapping[str, Prior],
-    screened: int,
-) -> WorkloadVerdict:
-    """A drift after as many fresh runs of the candidate again; open where there are none."""
-    anchor = verdict.anchor
-    if anchor is None or not runs.head:
-        return verdict
-    sound = [run for run in verdict.baseline_runs if run.problem is None]
-    own = rules.get(verdict.workload, Rules())
-    first, second = (
-        drift.compare(anchor, sound, half, own, priors, verdict.accepted)
-        for half in (verdict.candidate_runs, runs.head)
-    )
-    marked = drift.flag(verdict, first, anchor)
-    return drift.settle(marked, runs.head, (first, second), anchor, screened) if marked.drift else verdict
 
 
 def by_strength(verdicts: Sequence[WorkloadVerdict]) -> list[WorkloadVerdict]:
@@ -344,7 +326,16 @@ def _settled(
         confirm_base=runs.base,
         confirm_head=runs.head,
     )
-    return _conclude(settled, compared=found.structure.compared + len(items))
+    settled = _conclude(settled, compared=found.structure.compared + len(items))
+    if (
+        found.evidence is Evidence.REPEATED
+        and settled.reason is Reason.REGRESSED
+        and not found.structure.worse
+    ):
+        shift = repeated.clock_shift(verdict.baseline_runs, (*verdict.candidate_runs, *runs.head))
+        if shift is not None:
+            settled.reason, settled.why = Reason.INVALID_ENVIRONMENT, shift
+    return settled
 
 
 def _settled_notes(verdict: WorkloadVerdict, runs: Fresh, found: _Settled) -> list[str]:
@@ -356,11 +347,11 @@ def _settled_notes(verdict: WorkloadVerdict, runs: Fresh, found: _Settled) -> li
     counted = any(change.reason is Reason.INCONCLUSIVE for change in verdict.structure)
     if counted and not found.structure.worse:
         said.append("the counts that differ from the baseline don't differ from base run again")
-    drift = confirm.trend(runs.base, runs.head, found.totals.rules)
+    trend = confirm.trend(runs.base, runs.head, found.totals.rules)
     if runs.paired:
         said.append(f"launches drifted with their order: {len(runs.base)} pairs were made and compared")
-    elif drift is not None:
-        said.append(drift)
+    elif trend is not None:
+        said.append(trend)
     return said + notes.multimodal(runs.base, runs.head)
 
 

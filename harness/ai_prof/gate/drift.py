@@ -76,7 +76,27 @@ def flag(verdict: WorkloadVerdict, compared: Sequence[Comparison], anchor: Ancho
     )
 
 
-def settle(
+def settled(
+    verdict: WorkloadVerdict,
+    fresh: Sequence[Run],
+    rules: Rules,
+    priors: Mapping[str, Prior],
+    screened: int,
+) -> WorkloadVerdict:
+    """The verdict after fresh runs of the candidate, of which there are as many again; open without any."""
+    anchor = verdict.anchor
+    if anchor is None or not fresh:
+        return verdict
+    sound = [run for run in verdict.baseline_runs if run.problem is None]
+    first, second = (
+        compare(anchor, sound, half, rules, priors, verdict.accepted)
+        for half in (verdict.candidate_runs, fresh)
+    )
+    marked = flag(verdict, first, anchor)
+    return _settled(marked, fresh, (first, second), anchor, screened) if marked.drift else verdict
+
+
+def _settled(
     verdict: WorkloadVerdict,
     fresh: Sequence[Run],
     halves: tuple[Sequence[Comparison], Sequence[Comparison]],

@@ -74,6 +74,14 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     policy: dict[str, Policy] = {}
     promised: tuple[str, ...] = ()
 
+    def over(self, project: Rules) -> Rules:
+        """These rules, and the project's where these say nothing."""
+        return Rules(
+            floors={**project.floors, **self.floors},
+            policy={**project.policy, **self.policy},
+            promised=self.promised,
+        )
+
     def floor(self, metric: Metric) -> Floor:
         """The floor that holds for this workload."""
         return self.floors.get(metric.key, metric.floor)

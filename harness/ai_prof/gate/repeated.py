@@ -7,6 +7,7 @@ fresh runs of base, and labelled so.
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,26 @@ if TYPE_CHECKING:
     from ai_prof.gate.comparison import Comparison
     from ai_prof.gate.metrics import Rules
     from ai_prof.gate.model import Run
+
+
+CLOCK_SHIFT = 0.05
+
+
+def clock_shift(baseline: Sequence[Run], candidate: Sequence[Run]) -> str | None:
+    """Why slower runs of the candidate prove nothing: the GPU's clock was another; None where it was not.
+
+    Fresh runs of base would have had the same clock. The stored ones had their own.
+    """
+    clocks = [
+        [run.environment["sm_clock_mhz"] for run in side if "sm_clock_mhz" in run.environment]
+        for side in (baseline, candidate)
+    ]
+    if not all(clocks):
+        return None
+    old, new = (statistics.median(side) for side in clocks)
+    if abs(new - old) <= CLOCK_SHIFT * old:
+        return None
+    return f"the GPU ran at {new:g} MHz, the baseline's runs at {old:g} MHz: let it cool, or run base again"
 
 
 def compare(

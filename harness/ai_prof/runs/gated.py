@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from ai_prof.baselines import store
+from ai_prof.baselines.files import one_writer
 from ai_prof.baselines.machine_key import machine_key
 from ai_prof.errors import NothingToCompareError
 from ai_prof.gate import decide, screen
+from ai_prof.gate.metrics import Rules
 from ai_prof.gate.model import BuildVerdict, Reason, WorkloadVerdict
 from ai_prof.runs import checkout, sessions
 from ai_prof.runs.base import Bases, resolve
@@ -64,6 +66,7 @@ class Request:
     against: str | None = None
     build: str | None = None
     own_baselines: Path | None = None
+    rules: Rules = field(default_factory=Rules)  # the project's, where a workload has none of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +104,10 @@ class Scene:
 
 def prepare(request: Request) -> Scene:
     """Find the workloads and the machine. Raises NothingToCompareError where no workload can run here."""
-    known = find(request.workloads)
+    known = [
+        msgspec.structs.replace(workload, rules=workload.rules.over(request.rules))
+        for workload in find(request.workloads)
+    ]
     chosen = select(known, request.names)
     check_regress(known, request.regress)
     device = _device(request, chosen)
@@ -137,12 +143,12 @@ def gate(request: Request) -> BuildVerdict:
     kept = [run for each in stored.values() for run in each.baseline.runs]
     run_id = new_run_id(started)
     bench = scene.bench(request, head, sessions.current(kept, started, sessions.boot_id()), run_id)
-    notes = []
+    notes = [note for each in stored.values() for note in each.notes]
     if request.record:
         missing = [w for w in ready if w.name not in stored]
         recorded = _record(request, bench, key, scene.device, missing)
         stored |= recorded
-        notes = [f"recorded a provisional baseline of {name} in {s.path}" for name, s in recorded.items()]
+        notes += [f"recorded a provisional baseline of {name} in {s.path}" for name, s in recorded.items()]
     settler = Settler(
         bench=bench,
         bases=scene.bases(request, head),
@@ -226,7 +232,9 @@ def _record(
             log=[store.Entry(**msgspec.structs.asdict(why), sessions=1, runs=len(runs))],
             runs=runs,
         )
-        store.save(request.root / LOCAL / "baselines", baseline, profiles_of(runs))
+        folder = request.root / LOCAL / "baselines"
+        with one_writer(store.path_of(folder, key, name).parent):
+            store.save(folder, baseline, profiles_of(runs))
     return load(_folders(request), key, [workload.name for workload in workloads])
 
 

@@ -23,12 +23,16 @@ LOCAL = Path(".ai-prof")
 
 @dataclass(frozen=True)
 class Stored:
-    """A baseline, the file it lies in, its runs' aligned profiles by digest, and what was accepted since."""
+    """A baseline, the file it lies in, its runs' aligned profiles by digest, and what was accepted since.
+
+    `notes` say what was accepted and counts no more.
+    """
 
     baseline: store.Baseline
     path: Path
     profiles: Mapping[str, Profile]
     accepted: Sequence[Acceptance]
+    notes: Sequence[str] = ()
 
     @property
     def commit(self) -> str | None:
@@ -68,10 +72,12 @@ def load(
             if baseline is not None:
                 path = store.path_of(folder, machine_key, name)
                 profiles = store.load_profiles(path, baseline)
-                wanted = accepted.load(path, baseline)
+                paths = [path]
                 if own is not None and own.resolve() != folder.resolve():
-                    wanted += accepted.load(store.path_of(own, machine_key, name), baseline)
-                stored[name] = Stored(baseline, path, profiles, _latest(wanted))
+                    paths.append(store.path_of(own, machine_key, name))
+                wanted = _latest(each for where in paths for each in accepted.load(where, baseline))
+                notes = [note for where in paths if (note := accepted.stale(where, baseline))]
+                stored[name] = Stored(baseline, path, profiles, wanted, notes)
                 break
     return stored
 

@@ -74,6 +74,22 @@ def test_markdown_is_sorted_by_evidence_and_effect_with_unchanged_rows_folded():
     assert folded.startswith("<summary>19 rows without a finding")
 
 
+def test_a_green_build_says_for_every_workload_what_it_could_have_missed():
+    verdict = verdicts.passing()
+    for workload in verdict.workloads:
+        quiet = verdicts.cell("host_profile", mde=None, missed_us=27.4)
+        workload.cells = [*workload.cells, quiet]
+    said = io.StringIO()
+    terminal.render(verdict, Console(file=said, width=300))
+    pages = (said.getvalue(), markdown.render(verdict), html.render(verdict))
+    for page in pages:
+        assert len(re.findall(r"could have missed: ", page)) == len(verdict.workloads)
+        assert len(re.findall(r"host time at one place below 27 us", page)) == len(verdict.workloads)
+        assert re.search(r"iteration latency below 2\.1 %", page)
+    told = msgspec.json.decode(msgspec.json.encode(verdict))["workloads"]
+    assert all(any(cell["missed_us"] for cell in workload["cells"]) for workload in told)
+
+
 def test_markdown_cells_hold_no_markup_from_names():
     summary = markdown.render(verdicts.nasty())
     rows = [line for line in summary.splitlines() if line.startswith("| ")]

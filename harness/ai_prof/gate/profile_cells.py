@@ -156,6 +156,7 @@ def _cell(result: Compared, key: str, rules: Rules, *, provisional: bool) -> Cel
         metric=key, unit=metric.unit, reason=Reason.PASS, evidence=Evidence.SCREEN, provisional=provisional
     )
     if finding is None:
+        cell.missed_us = result.detectable_us
         seen = f"{result.detectable_us:.0f} us at one place"
         cell.why = (
             f"{_NONE[key]} (T {result.t:.1f}, critical {result.critical:g}); {seen} would have been seen, "

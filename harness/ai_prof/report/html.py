@@ -50,6 +50,7 @@ class Section:
     strength: view.Strength
     metrics: list[view.Row]
     unchanged: list[view.Row]
+    unseen: str
     structure: list[view.Row]
     hidden_structure: int
     plotted: bool
@@ -117,6 +118,7 @@ def _section(workload: WorkloadVerdict, place: int, detail: Detail, links: list[
         strength=view.strength(workload),
         metrics=[row for row in rows if row not in folded],
         unchanged=folded,
+        unseen=view.unseen(workload),
         structure=structure[: detail.structure],
         hidden_structure=max(0, len(structure) - detail.structure),
         plotted=place < detail.plotted,

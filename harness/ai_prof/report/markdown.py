@@ -43,6 +43,7 @@ def render(verdict: BuildVerdict, limit: int = MAX_BYTES) -> str:
         page,
         [row for row in rows if row.reason is not Reason.PASS],
         [r for r in rows if r.reason is Reason.PASS],
+        [f"- {text(w.workload, 80)} {text(missed)}\n" for w in workloads if (missed := view.unseen(w))],
     )
     page.close()
     return page.content
@@ -124,12 +125,14 @@ def _reasons(page: _Page, workloads: list[WorkloadVerdict]) -> None:
     page.rows([*pieces, "\n"] if pieces else [])
 
 
-def _table(page: _Page, changed: list[view.Row], unchanged: list[view.Row]) -> None:
+def _table(page: _Page, changed: list[view.Row], unchanged: list[view.Row], unseen: list[str]) -> None:
     if changed:
         page.rows([_HEADER + _row(changed[0]), *map(_row, changed[1:])])
     if unchanged:
         page.fold(f"{fmt.plural(len(unchanged), 'row')} without a finding")
-        page.rows([_HEADER + _row(unchanged[0]), *map(_row, unchanged[1:])])
+        for line in unseen:
+            page.add(line)
+        page.rows(["\n" + _HEADER + _row(unchanged[0]), *map(_row, unchanged[1:])])
 
 
 def _row(row: view.Row) -> str:

@@ -56,7 +56,8 @@ def _detail(workload: WorkloadVerdict) -> str:
         return f"{fmt.shorten(lead[0].sentence, 160)}{more}"
     latency = [row for row in view.rows(workload) if row.key == "iteration_ms"]
     if view.is_unchanged(workload) and latency:
-        return f"{latency[0].name} {latency[0].after}, {latency[0].change}"
+        missed = f"; {unseen}" if (unseen := view.unseen(workload)) else ""
+        return f"{latency[0].name} {latency[0].after}, {latency[0].change}{missed}"
     return fmt.shorten(view.explanation(workload), 160)
 
 

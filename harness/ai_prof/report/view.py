@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ai_prof.errors import EXIT_USAGE
+from ai_prof.gate.metrics import METRICS
 from ai_prof.gate.model import BuildVerdict, Cell, Evidence, Reason, StructureChange, WorkloadVerdict
 from ai_prof.report import cause, words
 from ai_prof.report import format as fmt
@@ -232,6 +233,25 @@ def explanation(workload: WorkloadVerdict) -> str:
     said = unsaid_of(workload)
     lead = leading(workload)
     return said or (lead[0].sentence if lead else words.REASONS[workload.reason].meaning)
+
+
+def unseen(workload: WorkloadVerdict) -> str:
+    """Return what could have been missed: changes below those that are found in 80 % of cases.
+
+    Empty where no test was made. Counts per iteration are compared exactly and miss nothing.
+    """
+    tested = [cell for cell in workload.cells if cell.metric in METRICS and METRICS[cell.metric].alone]
+    parts = [
+        f"{words.metric(cell.metric).lower()} below {fmt.threshold(cell.mde, cell.unit)}"
+        for cell in tested
+        if cell.mde is not None
+    ]
+    places = (("host_profile", "host time"), ("kernel_profile", "kernel time"))
+    for key, what in places:
+        found = next((cell for cell in tested if cell.metric == key), None)
+        if found is not None and found.missed_us is not None:
+            parts.append(f"{what} at one place below {found.missed_us:.0f} us")
+    return f"could have missed: {', '.join(parts)}" if parts else ""
 
 
 def unsaid_of(workload: WorkloadVerdict) -> str:

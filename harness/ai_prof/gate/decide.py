@@ -10,6 +10,7 @@ import msgspec
 from ai_prof.gate import acceptance, confirm, drift, judge, notes, profile_cells, repeated, screen, structure
 from ai_prof.gate.comparison import Comparison, holm
 from ai_prof.gate.conclude import CODES, FAIL_ON, build
+from ai_prof.gate.latency import quantile_note, quantile_of, summarised
 from ai_prof.gate.metrics import METRICS, TOTALS, Rules
 from ai_prof.gate.model import Acceptance, Anchor, Cell, Evidence, Reason, Run, WorkloadVerdict
 from ai_prof.gate.values import run_values
@@ -102,6 +103,7 @@ def screen_workload(  # noqa: PLR0913 - all that a comparison rests on
         *found.broken,
         *_notes(totals),
         *notes.multimodal(sound, candidate),
+        *quantile_note(sound, quantile_of(sound, candidate)),
         *seen.notes,
     ]
     decided = bool(found.worse) and structure.decisive(sound)
@@ -260,10 +262,12 @@ def _evidence(  # noqa: PLR0913, PLR0917 - all that a comparison rests on
     first = acceptance.leave_out_places(first, accepted, rules)
     if runs.base:
         places = profile_cells.pairs(first, runs.base, runs.head, profiles, rules)
+        share = quantile_of(sound, (*runs.base, *runs.head))
+        head = summarised(runs.head, share)
         found, totals = _read(
             runs.base,
             runs.head,
-            lambda base: confirm.compare(base, runs.head, rules, plan, places),
+            lambda base: confirm.compare(summarised(base, share), head, rules, plan, places),
             rules,
             accepted,
         )
@@ -408,15 +412,15 @@ def _conclude(verdict: WorkloadVerdict, compared: int) -> WorkloadVerdict:
         if whys:
             verdict.reason, verdict.why = reason, "; ".join(whys)
             return verdict
-    latency = next((cell for cell in verdict.cells if cell.metric == "iteration_ms"), None)
+    total = next((cell for cell in verdict.cells if cell.metric == "iteration_ms"), None)
     wanted = [change.why for change in changes if change.reason is Reason.ACCEPTED]
     wanted += [cell.why for cell in verdict.cells if cell.reason is Reason.ACCEPTED]
     if compared == 0:
         verdict.reason, verdict.why = Reason.INCOMPARABLE, "nothing could be compared"
     elif wanted:
         verdict.reason, verdict.why = Reason.ACCEPTED, "; ".join(wanted)
-    elif latency is not None and latency.reason is Reason.IMPROVED:
-        verdict.reason, verdict.why = Reason.IMPROVED, latency.why
+    elif total is not None and total.reason is Reason.IMPROVED:
+        verdict.reason, verdict.why = Reason.IMPROVED, total.why
         verdict.notes.append("refresh the baseline: until then what was won can be lost again unseen")
     elif verdict.structure:
         verdict.reason = Reason.STRUCTURE_CHANGED

@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 from scipy import optimize, special
 
+from ai_prof.gate import latency
 from ai_prof.gate.comparison import Comparison, Pair, comparison, hommel, with_joint
 from ai_prof.gate.metrics import METRICS, PROVISIONAL_SD, TOTALS, Backend, Metric, Rules
 from ai_prof.gate.values import run_values, session_values
@@ -59,10 +60,11 @@ def shared_priors(baselines: Mapping[str, Sequence[Run]], backend: Backend) -> d
     many degrees of freedom it counts: the less, the more the workloads differ (Smyth 2004, section 6.2).
     """
     priors = table_priors(backend)
+    summarised = [latency.summarised(runs, latency.quantile_of(runs)) for runs in baselines.values()]
     for key, table in list(priors.items()):
         metric = METRICS[key]
         logs, chance = [], []
-        for runs in baselines.values():
+        for runs in summarised:
             values = session_values(runs, metric, metric.floor)
             if len(values) >= 2:
                 half = (len(values) - 1) / 2
@@ -96,6 +98,8 @@ def screen(
 ) -> list[Comparison]:
     """Compare every total that both sides have; `p_joint` holds Hommel's p over the workload's metrics."""
     new_host = _on_new_host(baseline, candidate)
+    share = latency.quantile_of(baseline, candidate)
+    baseline, candidate = latency.summarised(baseline, share), latency.summarised(candidate, share)
     pairs = []
     for metric in TOTALS:
         floor = rules.floor(metric)

@@ -6,8 +6,8 @@ import pytest
 from test_timeline_profile import loop, of
 
 from ai_prof.baselines import profiles
-from ai_prof.gate.explain import explain
-from ai_prof.gate.model import Reason, Why, WorkloadVerdict
+from ai_prof.gate.explain import explain, explained
+from ai_prof.gate.model import Reason, Run, Why, WorkloadVerdict
 
 SIDES = ("baseline", "candidate")
 
@@ -71,3 +71,19 @@ def test_reasons_survive_json(tmp_path):
     again = msgspec.json.decode(msgspec.json.encode(verdict), type=WorkloadVerdict)
     assert isinstance(again.explained, Why)
     assert again == verdict
+
+
+def test_a_regression_is_explained_by_the_fresh_runs_and_a_pass_is_not(tmp_path):
+    same, slow = of(loop(40), tmp_path), of(loop(40, slow=range(40)), tmp_path)
+    known = {"a": same, "b": slow}
+    run = Run(workload="w", session="s", order=0, host="h", started="2025-01-01T00:00:00Z")
+    old, new = (msgspec.structs.replace(run, profile=name) for name in known)
+    fields = {"workload": "w", "baseline_runs": [new], "candidate_runs": [new], "confirm_base": [old]}
+    verdict = WorkloadVerdict(reason=Reason.REGRESSED, confirm_head=[new], **fields)
+    why = explained(verdict, known).explained
+    assert why.sides == ("fresh base", "fresh head")
+    assert len(why.gaps) == 1
+    alone = msgspec.structs.replace(verdict, confirm_base=[], confirm_head=[])
+    assert explained(alone, known).explained.sides == SIDES
+    assert explained(msgspec.structs.replace(verdict, reason=Reason.PASS), known).explained is None
+    assert explained(verdict, {}).explained is None

@@ -10,6 +10,7 @@ import msgspec
 from ai_prof.gate import acceptance, confirm, drift, judge, notes, profile_cells, repeated, screen, structure
 from ai_prof.gate.comparison import Comparison, holm
 from ai_prof.gate.conclude import CODES, FAIL_ON, build
+from ai_prof.gate.explain import explained
 from ai_prof.gate.latency import quantile_note, quantile_of, summarised
 from ai_prof.gate.metrics import METRICS, TOTALS, Rules
 from ai_prof.gate.model import Acceptance, Anchor, Cell, Evidence, Reason, Run, WorkloadVerdict
@@ -172,7 +173,7 @@ def settle(  # noqa: PLR0913 - all that a comparison rests on
             done.append(final)
         else:
             done.append(unsettled.get(name, verdict))
-    return done
+    return [explained(verdict, profiles) for verdict in done]
 
 
 def by_strength(verdicts: Sequence[WorkloadVerdict]) -> list[WorkloadVerdict]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
 import numpy as np
 
-from ai_prof.gate.model import GapChange, Why
+from ai_prof.gate.model import GapChange, Reason, Run, Why, WorkloadVerdict
 from ai_prof.timeline.diff_kernels import KernelChange, KernelUse, changes
 from ai_prof.timeline.operations import KERNEL
 from ai_prof.timeline.profile import ROWS
@@ -23,6 +24,27 @@ Key = TypeVar("Key")
 KERNELS, GAPS = 40, 20
 LEAST_GAP_US = 5.0  # what hardware takes between two kernels anyway
 _DEVICE, _GAP = ROWS.index("device_us"), ROWS.index("gap_us")
+
+
+def explained(verdict: WorkloadVerdict, profiles: Mapping[str, Profile]) -> WorkloadVerdict:
+    """The verdict with why it regressed or may have, from its runs' profiles by digest; others as they are.
+
+    The fresh runs of base and head are compared where there are any; else all of the candidate's with the
+    baseline's.
+    """
+    if verdict.reason not in {Reason.REGRESSED, Reason.INCONCLUSIVE}:
+        return verdict
+    if verdict.confirm_base:
+        sides, old, new = ("fresh base", "fresh head"), verdict.confirm_base, verdict.confirm_head
+    else:
+        sides, old = ("baseline", "candidate"), verdict.baseline_runs
+        new = [*verdict.candidate_runs, *verdict.confirm_head]
+    why = explain(_of(old, profiles), _of(new, profiles), sides)
+    return msgspec.structs.replace(verdict, explained=why)
+
+
+def _of(runs: Sequence[Run], profiles: Mapping[str, Profile]) -> list[Profile]:
+    return [profiles[run.profile] for run in runs if run.profile is not None and run.profile in profiles]
 
 
 def explain(old: Sequence[Profile], new: Sequence[Profile], sides: tuple[str, str]) -> Why | None:

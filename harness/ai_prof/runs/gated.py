@@ -16,13 +16,13 @@ from ai_prof.baselines.files import one_writer
 from ai_prof.baselines.machine_key import machine_key
 from ai_prof.errors import NothingToCompareError
 from ai_prof.gate import decide, screen
+from ai_prof.gate.explain import explained
 from ai_prof.gate.metrics import Rules
 from ai_prof.gate.model import BuildVerdict, Reason, WorkloadVerdict
 from ai_prof.runs import checkout, sessions
 from ai_prof.runs.base import Bases, resolve
 from ai_prof.runs.bench import Bench
 from ai_prof.runs.environment import machine_details, machine_facts
-from ai_prof.runs.explained import add_reasons
 from ai_prof.runs.interpreter import choose, requirements
 from ai_prof.runs.launch import profiles_of
 from ai_prof.runs.nvml import gpu_count
@@ -160,7 +160,6 @@ def gate(request: Request) -> BuildVerdict:
         minutes=request.budget_minutes,
     )
     verdicts = _judge(request, bench, ready, stored, settler)
-    verdicts = add_reasons(verdicts, {name: each.profiles for name, each in stored.items()})
     return decide.build(
         [*verdicts, *scene.skipped],
         fail_on=request.fail_on,
@@ -269,7 +268,7 @@ def _judge(
         verdicts.append(verdict)
     flagged = decide.by_strength(verdicts)
     if not flagged:
-        return verdicts
+        return [explained(verdict, profiles) for verdict in verdicts]
     fresh = settler.fresh(flagged)
     profiles |= profiles_of(run for each in fresh.values() for run in (*each.base, *each.head))
     return decide.settle(

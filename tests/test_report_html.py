@@ -201,7 +201,7 @@ def test_badges_name_what_disturbed_the_runs():
     assert [badge.text for badge in conditions.badges([spoiled, {"repeated_for": "power brake"}])] == [
         "power brake",
         "other processes on the GPU",
-        "other programs kept up to 1.200 cores busy",
+        "other programs kept up to 1.2 cores busy",
         "1 run repeated",
     ]
 
@@ -212,3 +212,14 @@ def test_the_headline_follows_the_worst_workload():
     assert view.headline(verdicts.disturbed())[0] == "1 of 1 workload could not be measured"
     unsettled = verdicts.build(verdicts.workload(reason=Reason.INCONCLUSIVE), exit_code=5)
     assert view.headline(unsettled)[0] == "1 of 1 workload flagged but not settled"
+
+
+def test_a_slower_host_is_said_and_drawn():
+    slow = verdicts.workload(host_factor=1.4)
+    page = html.render(verdicts.build(slow))
+    assert "The host was 1.4 times slower than over the baseline" in page
+    drawing = verdicts.parse(plot.strip(slow.cells[0], slow))
+    (line,) = (path for path in drawing.iter("path") if path.get("class") == "expected")
+    # 40 % of the 1.4 ms that the baseline's host takes: 12.40 to 12.96 ms.
+    assert line.find("title").text == "baseline at this host's speed, estimated: 12.96 ms"
+    assert "over the baseline:" not in html.render(verdicts.build(verdicts.workload(host_factor=1.02)))

@@ -139,6 +139,12 @@ def workload(name: str = "torch_train", reason: Reason = Reason.PASS, **changes:
     return WorkloadVerdict(workload=name, reason=reason, **(fields | changes))
 
 
+def lane(kind: str, title: str, start: list[int], end: list[int], name: list[int]) -> Lane:
+    """Return a lane whose marks are one operation each."""
+    ns = [b - a for a, b in zip(start, end, strict=True)]
+    return Lane(kind, title, start, end, name, [1] * len(start), ns)
+
+
 def typical(kernels: int = 60, stall_us: int = 200, names: list[str] | None = None) -> Typical:
     """Return an iteration of kernels of 100 us, 10 us apart, after an upload that a stall holds back."""
     called = ["memcpy host to device", "data", "device", "cudaLaunchKernel", "stream synchronize"]
@@ -148,13 +154,12 @@ def typical(kernels: int = 60, stall_us: int = 200, names: list[str] | None = No
     upload = 1000 * stall_us
     length = end[-1] + 30_000
     drawn = [5 + i % (len(called) - 5) for i in range(kernels)]
-    one = [1] * kernels
     calls = [t // 4 for t in start]
     lanes = [
-        Lane("stream", "stream 0", [upload, *start], [upload + 40_000, *end], [0, *drawn], [1, *one]),
-        Lane("gap", "gaps", [0, *end], [upload, *start[1:], length], [1, *([2] * kernels)], [1, *one]),
-        Lane("calls", "host calls", calls, [t + 9000 for t in calls], [3] * kernels, one),
-        Lane("waits", "host waits", [start[-1] // 4], [end[-1]], [4], [1]),
+        lane("stream", "stream 0", [upload, *start], [upload + 40_000, *end], [0, *drawn]),
+        lane("gap", "gaps", [0, *end], [upload, *start[1:], length], [1, *([2] * kernels)]),
+        lane("calls", "host calls", calls, [t + 9000 for t in calls], [3] * kernels),
+        lane("waits", "host waits", [start[-1] // 4], [end[-1]], [4]),
     ]
     wait = Wait("gemm_2", "memcpy host to device", "data", upload, {"cudaMemcpyAsync": 0.01})
     return Typical(length, called, lanes, [wait])

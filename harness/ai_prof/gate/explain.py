@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from ai_prof.gate.model import GapChange, Reason, Run, Why, WorkloadVerdict
+from ai_prof.gate.profile_align import align
 from ai_prof.timeline.diff_kernels import KernelChange, KernelUse, changes
 from ai_prof.timeline.operations import KERNEL
 from ai_prof.timeline.profile import ROWS
@@ -27,11 +28,13 @@ _DEVICE, _GAP = ROWS.index("device_us"), ROWS.index("gap_us")
 
 
 def explained(verdict: WorkloadVerdict, profiles: Mapping[str, Profile]) -> WorkloadVerdict:
-    """The verdict with why it regressed or may have, from its runs' profiles by digest; others as they are.
+    """The verdict with its host's speed, and why it regressed or may have, from its runs' profiles by digest.
 
     The fresh runs of base and head are compared where there are any; else all of the candidate's with the
     baseline's.
     """
+    factor = host_factor(_of(verdict.baseline_runs, profiles), _of(verdict.candidate_runs, profiles))
+    verdict = msgspec.structs.replace(verdict, host_factor=factor)
     if verdict.reason not in {Reason.REGRESSED, Reason.INCONCLUSIVE}:
         return verdict
     if verdict.confirm_base:
@@ -45,6 +48,22 @@ def explained(verdict: WorkloadVerdict, profiles: Mapping[str, Profile]) -> Work
 
 def _of(runs: Sequence[Run], profiles: Mapping[str, Profile]) -> list[Profile]:
     return [profiles[run.profile] for run in runs if run.profile is not None and run.profile in profiles]
+
+
+def host_factor(old: Sequence[Profile], new: Sequence[Profile]) -> float | None:
+    """How much longer the host takes for the work that both sides share, 1.4 for 1.4 times; None without any.
+
+    A median over positions, so that a delay at one place does not count: the profile takes this factor out.
+    """
+    runs = align(old[-1], (*old, *new)) if old and new else None
+    if runs is None:
+        return None
+    x = (runs.row("host_p10") + runs.row("host_p25")) / 2
+    known = np.isfinite(x).all(axis=0)
+    if not known.any():
+        return None
+    longer = np.median(x[len(old) :, known], axis=0) - np.median(x[: len(old), known], axis=0)
+    return float(np.exp(np.median(longer)))
 
 
 def explain(old: Sequence[Profile], new: Sequence[Profile], sides: tuple[str, str]) -> Why | None:

@@ -205,6 +205,7 @@ class WorkloadVerdict(msgspec.Struct, kw_only=True):
     confirm_base: list[Run] = []
     confirm_head: list[Run] = []
     explained: Why | None = None  # of what regressed or is not settled
+    host_factor: float | None = None  # how much longer the host took for the same submissions than before
 
 
 class BuildVerdict(msgspec.Struct, kw_only=True):

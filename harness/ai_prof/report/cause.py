@@ -10,9 +10,13 @@ from ai_prof.report import format as fmt
 from ai_prof.report import gaps, why_view, words
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ai_prof.gate.model import GapChange, WorkloadVerdict
     from ai_prof.timeline.diff_kernels import KernelChange
 
+NEARLY_ALL, MOSTLY = 0.9, 0.6  # a cause with this share of the longer wait is named alone
+HOST_TOLD = 1.1  # a host this much slower or faster is worth a word
 TELLING = 0.2  # a part, kernel or gap is named from this share of the change on
 _EXPLAINED = frozenset({Reason.REGRESSED, Reason.INCONCLUSIVE})
 _WAITS = {
@@ -40,6 +44,15 @@ def sentences(workload: WorkloadVerdict) -> list[str]:
     return [sentence for sentence in told if sentence]
 
 
+def host_speed(workload: WorkloadVerdict) -> str:
+    """Say how fast the host was where it was not as fast as over the baseline; empty else."""
+    factor = workload.host_factor
+    if factor is None or max(factor, 1 / factor) < HOST_TOLD:
+        return ""
+    how = f"{factor:.2g} times slower" if factor > 1 else f"{1 / factor:.2g} times faster"
+    return f"The host was {how} than over the baseline: the aligned profile takes that out, the totals don't."
+
+
 def _time(workload: WorkloadVerdict) -> str:
     pair = gaps.compared(gaps.splits(workload))
     if pair is None:
@@ -49,23 +62,32 @@ def _time(workload: WorkloadVerdict) -> str:
     floor = METRICS["iteration_ms"].floor
     if abs(longer) < max(floor.absolute, floor.relative * before.iteration_ms):
         return "An iteration takes as long as before."
-    parts = {
-        key: after.parts.get(key, 0.0) - before.parts.get(key, 0.0) for key in (gaps.WORK, *words.CAUSES)
-    }
-    least = TELLING * max(abs(longer), *map(abs, parts.values()))
-    telling = sorted((key for key in parts if abs(parts[key]) >= least > 0), key=lambda key: -abs(parts[key]))
-    if not telling:
-        return ""
-    said = " and ".join(_part(key, parts[key]) for key in telling[:3])
-    verb = "longer" if longer > 0 else "shorter"
-    return f"An iteration takes {_ms(abs(longer))} {verb}: {said}."
+    keys = (gaps.WORK, *words.CAUSES)
+    parts = {key: after.parts.get(key, 0.0) - before.parts.get(key, 0.0) for key in keys}
+    work = parts.pop(gaps.WORK)
+    told = [_waits(parts), f"works {_ms(abs(work))} {_more(work)}"]
+    sizes = [abs(sum(parts.values())), abs(work)]
+    ranked = sorted(zip(sizes, told, strict=True), reverse=True)
+    said = " and ".join(text for size, text in ranked if size >= TELLING * ranked[0][0])
+    return f"An iteration takes {_ms(abs(longer))} {_more(longer)}: the GPU {said}."
 
 
-def _part(key: str, ms: float) -> str:
-    more = "longer" if ms > 0 else "shorter"
-    if key == gaps.WORK:
-        return f"the GPU works {_ms(abs(ms))} {more}"
-    return f"the GPU waits {_ms(abs(ms))} {more} {_WAITS[key]}"
+def _waits(parts: Mapping[str, float]) -> str:
+    """Say how much longer the GPU waits, and what for: one cause in words, several as a list."""
+    total = sum(parts.values())
+    most = sorted(parts, key=lambda cause: -parts[cause] * total)
+    said = f"waits {_ms(abs(total))} {_more(total)}"
+    share = parts[most[0]] / total if total else 0.0
+    if share >= NEARLY_ALL:
+        return f"waits {_ms(abs(parts[most[0]]))} {_more(total)} {_WAITS[most[0]]}"
+    if share >= MOSTLY:
+        return f"{said}, mostly {_WAITS[most[0]]}"
+    named = [f"{cause} {_ms(abs(parts[cause]))}" for cause in most[:3] if parts[cause] * total > 0]
+    return f"{said} ({', '.join(named)})"
+
+
+def _more(x: float) -> str:
+    return "longer" if x > 0 else "shorter"
 
 
 def _counts(workload: WorkloadVerdict) -> str:
@@ -88,6 +110,8 @@ def _counts(workload: WorkloadVerdict) -> str:
         _, most = max(kernels, key=lambda kernel: kernel[0])
         name = fmt.shorten(words.counted(most.name), 60)
         sentence += f"; {name} runs {most.candidate:,} times instead of {most.baseline:,}"
+        if len(kernels) > 1:
+            sentence += f", and {fmt.plural(len(kernels) - 1, 'other kernel')} changed in number"
     return f"{sentence}."
 
 

@@ -41,7 +41,8 @@ def badges(environments: Sequence[Mapping[str, Any]]) -> list[Badge]:
         shown.append(Badge("other processes on the GPU", "warn"))
     cores = max(seen.get("foreign_cores", []), default=0)
     if cores >= _BUSY_CORES:
-        shown.append(Badge(f"other programs kept up to {fmt.number(cores)} cores busy", "quiet"))
+        busy = f"other programs kept up to {cores:.1f} cores busy"
+        shown.append(Badge(busy, "warn" if cores >= 1 else "quiet", "host times vary with it"))
     repeated = len(seen.get("repeated_for", []))
     if repeated:
         shown.append(Badge(f"{fmt.plural(repeated, 'run')} repeated", "quiet", spread(seen["repeated_for"])))

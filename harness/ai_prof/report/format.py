@@ -8,6 +8,7 @@ import unicodedata
 
 NOTHING = "–"  # noqa: RUF001 - a dash is what it is
 RATIO = "ratio"
+DELTA = "delta "  # before a unit: the change is a difference in that unit, no share of the value
 _UNITS = {"us": "µs"}
 _PREFIXES = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
@@ -45,14 +46,14 @@ def change(x: float | None, unit: str) -> str:
     """A signed change: per cent for a relative one, points for a difference of ratios."""
     if x is None or not math.isfinite(x):
         return NOTHING
-    return f"{_signed(x)} {_change_unit(unit)}"
+    return f"{_sized(x, unit, signed=True)} {_change_unit(unit)}"
 
 
 def interval(bounds: tuple[float, float] | None, unit: str) -> str:
     """Both ends of the interval of a change."""
     if bounds is None:
         return NOTHING
-    low, high = (_signed(x) if math.isfinite(x) else "unbounded" for x in bounds)
+    low, high = (_sized(x, unit, signed=True) if math.isfinite(x) else "unbounded" for x in bounds)
     return f"{low} to {high} {_change_unit(unit)}"
 
 
@@ -60,7 +61,7 @@ def threshold(x: float | None, unit: str) -> str:
     """A size of change without a sign: a floor or a minimum detectable effect."""
     if x is None or not math.isfinite(x):
         return NOTHING
-    return f"{_percent(abs(x))} {_change_unit(unit)}"
+    return f"{_sized(abs(x), unit)} {_change_unit(unit)}"
 
 
 def probability(p: float | None) -> str:
@@ -128,11 +129,16 @@ def _is_text(c: str) -> bool:
 
 
 def _change_unit(unit: str) -> str:
+    if unit.startswith(DELTA):
+        return unit_name(unit.removeprefix(DELTA))
     return "pts" if unit == RATIO else "%"
 
 
-def _signed(x: float) -> str:
-    return ("-" if x < 0 and _percent(abs(x)) != "0.0" else "+") + _percent(abs(x))
+def _sized(x: float, unit: str, *, signed: bool = False) -> str:
+    size = number(abs(x)) if unit.startswith(DELTA) else _percent(abs(x))
+    if not signed:
+        return size
+    return ("-" if x < 0 and float(size.replace(",", "")) else "+") + size
 
 
 def _percent(x: float) -> str:

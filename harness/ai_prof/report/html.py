@@ -47,6 +47,7 @@ class Section:
     anchor: str
     word: words.Word
     why: list[str]
+    host: str
     strength: view.Strength
     metrics: list[view.Row]
     unchanged: list[view.Row]
@@ -115,6 +116,7 @@ def _section(workload: WorkloadVerdict, place: int, detail: Detail, links: list[
         anchor=f"workload-{place + 1}",
         word=words.REASONS[workload.reason],
         why=cause.sentences(workload) or [text for text in [_said(workload)] if text],
+        host=cause.host_speed(workload),
         strength=view.strength(workload),
         metrics=[row for row in rows if row not in folded],
         unchanged=folded,

@@ -89,10 +89,12 @@ def _lane(lane: Lane, typical: Typical, length: int, changed: set[str]) -> Drawn
     css = [_css(lane.kind, typical.names[name], changed) for name in lane.name]
     paths: dict[str, list[str]] = {}
     unit = SPAN / length
-    for start, end, name, count in zip(lane.start, lane.end, css, lane.count, strict=True):
+    for start, end, name, ns in zip(lane.start, lane.end, css, lane.ns, strict=True):
         width = max(_THIN, round((end - start) * unit))
-        look = f"{name} many" if count > 1 and lane.kind == "stream" else name
-        paths.setdefault(look, []).append(f"M{round(start * unit)} 0h{width}v{height}h-{width}z")
+        # Of several operations in one mark, the height says how much of its time they take.
+        tall = max(2, round(height * min(1.0, ns / max(end - start, 1)))) if ns else height
+        mark = f"M{round(start * unit)} {height - tall}h{width}v{tall}h-{width}z"
+        paths.setdefault(name, []).append(mark)
     root = svg.canvas(SPAN, height, "")
     root.attrib |= {"preserveAspectRatio": "none", "aria-hidden": "true", "style": f"height:{height}px"}
     del root.attrib["role"], root.attrib["aria-label"]
@@ -105,6 +107,7 @@ def _lane(lane: Lane, typical: Typical, length: int, changed: set[str]) -> Drawn
         "name": [used.index(name) for name in lane.name],
         "names": [_title(lane.kind, typical.names[name]) for name in used],
         "count": lane.count if max(lane.count) > 1 else [],
+        "ns": lane.ns if max(lane.count) > 1 else [],
         "css": sorted(set(css)),
     }
     return Drawn(lane.title, svg.markup(root), height, told)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
+from statistics import median
 from typing import TYPE_CHECKING
 
+from ai_prof.report import cause, svg, words
 from ai_prof.report import format as fmt
-from ai_prof.report import svg, words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +23,8 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 400, 30, 186
 _EFFECT = 426  # where the change and its interval stand, right of the runs
 _LEAST_SHARE = 0.2  # of the width for each group, so that its label has room
 _MARKS = 2000
+_HOST_BOUND = frozenset({"iteration_ms", "gap_ms"})
+_HOSTS = ("launch", "data", "host")  # causes of gap that are the host's own time
 
 Role = str
 ROLES: dict[Role, str] = {
@@ -68,11 +71,14 @@ def strip(cell: Cell, workload: WorkloadVerdict) -> Markup | None:
         return None
     name, unit = words.metric(cell.metric), fmt.unit_name(cell.unit)
     root = svg.canvas(WIDTH, HEIGHT, _describe(cell, workload))
-    y = svg.Scale(*_range(cell, [value for _, value in dots]), _BOTTOM, _TOP)
+    expected = _at_host_speed(cell, workload)
+    shown = [value for _, value in dots] + ([expected] if expected is not None else [])
+    y = svg.Scale(*_range(cell, shown), _BOTTOM, _TOP)
     x = svg.Scale(0, groups[-1].end, _LEFT + 10, _RIGHT - 6)
     _floor(root, cell, y)
     _axis(root, y, f"{name}, {unit}")
     _labels(root, groups, x)
+    _expected(root, cell, workload, y, x)
     for dot, place in dots:
         mark = svg.draw(root, "use", css=dot.role, href=f"#mark-{dot.role}", x=x(dot.slot), y=y(place))
         svg.draw(mark, "title").text = f"{ROLES[dot.role]}, {dot.run.session}: {fmt.number(place)} {unit}"
@@ -195,6 +201,29 @@ def _floor(root: ET.Element, cell: Cell, y: svg.Scale) -> None:
         band = svg.draw(root, "rect", css="floor", x=_LEFT, y=top, width=_RIGHT - _LEFT, height=bottom - top)
         svg.draw(band, "title").text = f"floor: {fmt.threshold(cell.floor, cell.unit)} around the baseline"
     svg.draw(root, "path", css="reference", d=f"M{_LEFT} {y(_shifted(cell, 0))}H{_EFFECT + 8}")
+
+
+def _expected(root: ET.Element, cell: Cell, workload: WorkloadVerdict, y: svg.Scale, x: svg.Scale) -> None:
+    """Draw where the baseline would lie at the candidate's host speed, over the candidate's runs."""
+    at = _at_host_speed(cell, workload)
+    group = next((group for group in _groups(workload) if group.label == "candidate"), None)
+    if at is None or group is None:
+        return
+    line = svg.draw(root, "path", css="expected", d=f"M{x(group.start)} {y(at)}H{x(group.end)}")
+    svg.draw(line, "title").text = f"baseline at this host's speed, estimated: {fmt.value(at, cell.unit)}"
+
+
+def _at_host_speed(cell: Cell, workload: WorkloadVerdict) -> float | None:
+    """Return the baseline with those gaps longer that the host's own work causes; None where nothing is known."""
+    if (
+        not cause.host_speed(workload)
+        or cell.metric not in {"iteration_ms", "gap_ms"}
+        or cell.baseline is None
+    ):
+        return None
+    runs = [run.gap_causes_ms for run in workload.baseline_runs if run.gap_causes_ms]
+    host_ms = median(sum(causes.get(name, 0.0) for name in _HOSTS) for causes in runs) if runs else 0.0
+    return max(0.0, cell.baseline + ((workload.host_factor or 1.0) - 1) * host_ms)
 
 
 def _labels(root: ET.Element, groups: list[Group], x: svg.Scale) -> None:

@@ -26,7 +26,9 @@ _SAID = re.compile(
     r"|^[\d,]+ (?:more|fewer) [^()]* per iteration \([^()]*\)(?:; |$)"
     r"|^kernel .* \([^()]* per iteration\)$"
 )
-_PLACES = ("host time between ", "time of ")  # of the aligned profile: the place stands nowhere else
+_PLACE = re.compile(
+    r"^((?:host time between|time of) .*) \((?:operation \d+|\d+ operations from \d+ on)\) grew "
+)
 _NOT_COMPARED = frozenset({Reason.NO_BASELINE, Reason.NO_GPU_WORK, Reason.INCOMPARABLE, Reason.SKIPPED})
 
 
@@ -115,27 +117,28 @@ class Strength:
 
 def unsaid(why: str) -> str:
     """Return what a sentence of the gate adds to the numbers that a report shows in columns."""
-    if why.startswith(_PLACES):
-        return why.replace(" -> ", " → ")
     return _SAID.sub("", why, count=1).replace(" -> ", " → ").strip(" ,")
 
 
 def metric_row(workload: str, cell: Cell) -> Row:
-    """Return the row of one metric."""
+    """Return the row of one metric; that of a place of the iteration in us, by its own name."""
     unit = cell.unit
     p = fmt.probability(cell.p_adjusted)
     if cell.p_adjusted is None and cell.p is not None:
         p = f"{fmt.probability(cell.p)} raw"
+    place = cell.metric in METRICS and METRICS[cell.metric].role == "profile" and cell.baseline is not None
+    scale, shown = (cell.baseline or 0.0, fmt.DELTA + unit) if place else (1.0, unit)
+    named = _PLACE.match(cell.why) if place else None
     return Row(
         workload=workload,
         key=cell.metric,
-        name=words.metric(cell.metric),
+        name=named[1][0].upper() + named[1][1:] if named else words.metric(cell.metric),
         before=fmt.value(cell.baseline, unit),
         after=fmt.value(cell.candidate, unit),
-        change=fmt.change(cell.effect, unit),
-        interval=fmt.interval(cell.interval, unit),
-        floor=fmt.threshold(cell.floor, unit),
-        mde=fmt.threshold(cell.mde, unit),
+        change=fmt.change(_times(cell.effect, scale), shown),
+        interval=fmt.interval(_both(cell.interval, scale), shown),
+        floor=fmt.threshold(_times(cell.floor, scale), shown),
+        mde=fmt.threshold(_times(cell.mde, scale), shown),
         p=p,
         evidence=cell.evidence,
         reason=cell.reason,
@@ -143,8 +146,16 @@ def metric_row(workload: str, cell: Cell) -> Row:
         notes=tuple(cell.notes),
         provisional=cell.provisional,
         judged=cell.judged,
-        size=abs(cell.effect or 0.0),
+        size=0.0 if place else abs(cell.effect or 0.0),
     )
+
+
+def _times(x: float | None, scale: float) -> float | None:
+    return None if x is None else x * scale
+
+
+def _both(bounds: tuple[float, float] | None, scale: float) -> tuple[float, float] | None:
+    return None if bounds is None else (bounds[0] * scale, bounds[1] * scale)
 
 
 def structure_row(workload: str, change: StructureChange, *, provisional: bool) -> Row:

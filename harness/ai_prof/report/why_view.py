@@ -62,9 +62,9 @@ def _kernel(kernel: KernelChange) -> Row:
 
 
 def _gap(gap: GapChange) -> Row:
-    calls = ", ".join(f"{name} {fmt.value(1e3 * ms, 'us')}" for name, ms in gap.calls_ms.items())
+    calls = ", ".join(f"{name} {time(1e3 * ms)}" for name, ms in gap.calls_ms.items())
     return Row(
-        f"gap {'longer' if gap.change_us > 0 else 'shorter'}",
+        "gap new" if not gap.count[0] else f"gap {'longer' if gap.change_us > 0 else 'shorter'}",
         gap.before,
         gap.after,
         _times(gap.count[0], gap.us[0]),

@@ -28,8 +28,8 @@ _NAME = 160
 class Lane(msgspec.Struct, frozen=True):
     """n marks of one kind; times are ns since the iteration's start, `name` positions in `Typical.names`.
 
-    A mark stands for `count` operations that lie too close to be told apart, and bears the first one's name.
-    `kind` is stream, gap, calls or waits.
+    A mark stands for `count` operations that lie too close to be told apart, and bears the first one's name;
+    `ns` is the sum of their lengths. `kind` is stream, gap, calls or waits.
     """
 
     kind: str
@@ -38,6 +38,7 @@ class Lane(msgspec.Struct, frozen=True):
     end: list[int]
     name: list[int]
     count: list[int]
+    ns: list[int]
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -97,7 +98,9 @@ class _Cut:
         last = np.append(first[1:], len(start)) if len(start) else first
         ends = [int(end[a:b].max()) for a, b in zip(first.tolist(), last.tolist(), strict=True)]
         rows = [self.number(name(row)) for row in first.tolist()]
-        return Lane(kind, title, start[first].tolist(), ends, rows, (last - first).tolist())
+        spent = np.concatenate(([0], np.cumsum(end - start)))
+        ns = (spent[last] - spent[first]).tolist()
+        return Lane(kind, title, start[first].tolist(), ends, rows, (last - first).tolist(), ns)
 
 
 def _groups(start: I64, end: I64, most: int, length: int) -> I64:

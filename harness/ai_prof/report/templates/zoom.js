@@ -82,8 +82,9 @@ for (const figure of document.querySelectorAll(".timelines")) {
       tip.hidden = row < 0;
       if (row < 0) return;
       const many = lane.count.length && lane.count[row] > 1 ? `${lane.count[row]} operations from ` : "";
-      tip.textContent = `${many}${lane.names[lane.name[row]]}: ${time((lane.end[row] - lane.start[row]) / 10)}`
-        + `, at ${time(lane.start[row] / 10)}`;
+      const length = time((lane.end[row] - lane.start[row]) / 10);
+      const taken = many ? `${time(lane.ns[row] / 1000)} of ${length}` : length;
+      tip.textContent = `${many}${lane.names[lane.name[row]]}: ${taken}, at ${time(lane.start[row] / 10)}`;
       const box = figure.getBoundingClientRect();
       tip.style.left = Math.min(event.clientX - box.left + 12, Math.max(0, box.width - tip.offsetWidth)) + "px";
       tip.style.top = event.clientY - box.top + 18 + "px";

@@ -13,6 +13,7 @@ from ai_prof.gate.explain import explain
 from ai_prof.gate.model import Reason
 from ai_prof.report import cause, lanes, view, why_view
 from ai_prof.report.write import write_reports
+from ai_prof.timeline.diff_kernels import KernelChange, KernelUse
 
 
 def test_a_longer_iteration_says_what_it_waits_for_and_where():
@@ -29,6 +30,19 @@ def test_more_work_says_which_kernel_and_no_time_that_did_not_change():
             "vector_add<float>(float*) runs 68 times instead of 4."
         ),
         "An iteration takes as long as before.",
+    ]
+
+
+def test_many_slower_kernels_are_summed_up():
+    workload = verdicts.regressed_by_time()
+    kernels = [
+        KernelChange(name, ["slower"], KernelUse(10, 100.0, 1.0), KernelUse(10, 300.0, 3.0), 2.0)
+        for name in "abc"
+    ]
+    workload.explained = msgspec.structs.replace(workload.explained, kernels=kernels)
+    assert cause.sentences(workload)[1:] == [
+        "3 kernels take 9.000 ms instead of 3.000 ms an iteration; a takes 3.000 ms instead of 1.000 ms.",
+        "The gap between gemm_2 and memcpy host to device grew from 200.0 µs to 4.700 ms.",
     ]
 
 
@@ -139,7 +153,12 @@ def test_a_capture_that_is_gone_has_no_timeline_and_no_link(tmp_path):
 def test_a_place_is_named_and_measured_in_us():
     why = "host time between a and b (operation 3) grew 40 us per iteration (10 -> 50 us), floor 20 us"
     cell = verdicts.cell("host_profile", 4.0, baseline=10.0, candidate=50.0, floor=2.0, why=why)
-    row = view.metric_row("w", msgspec.structs.replace(cell, unit="us", interval=(3.0, 5.0), mde=0.5))
+    row = view.metric_row(
+        "w",
+        msgspec.structs.replace(
+            cell, unit="us", place="host time between a and b (operation 3)", interval=(3.0, 5.0), mde=0.5
+        ),
+    )
     assert row.name == "Host time between a and b"
     assert (row.change, row.interval, row.floor) == ("+40.00 µs", "+30.00 to +50.00 µs", "20.00 µs")
     assert row.told == ""

@@ -10,13 +10,14 @@ from ai_prof.report import format as fmt
 from ai_prof.report import gaps, why_view, words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ai_prof.gate.model import GapChange, WorkloadVerdict
     from ai_prof.timeline.diff_kernels import KernelChange
 
 NEARLY_ALL, MOSTLY = 0.9, 0.6  # a cause with this share of the longer wait is named alone
 HOST_TOLD = 1.1  # a host this much slower or faster is worth a word
+MANY = 3  # kernels that all got slower are summed up
 TELLING = 0.2  # a part, kernel or gap is named from this share of the change on
 _EXPLAINED = frozenset({Reason.REGRESSED, Reason.INCONCLUSIVE})
 _WAITS = {
@@ -119,15 +120,23 @@ def _places(workload: WorkloadVerdict) -> list[str]:
     why = workload.explained
     if why is None:
         return []
-    us = [abs(gap.change_us) for gap in why.gaps] + [1e3 * abs(kernel.change_ms) for kernel in why.kernels]
-    least = TELLING * max(us, default=0.0)
-    found = [(-abs(gap.change_us), gap_sentence(gap)) for gap in why.gaps if gap.change_us >= least]
-    found += [
-        (-1e3 * abs(kernel.change_ms), kernel_sentence(kernel))
-        for kernel in why.kernels
-        if 1e3 * kernel.change_ms >= least
-    ]
-    return [sentence for _, sentence in sorted(found)[:2]]
+    slower = [kernel for kernel in why.kernels if kernel.before and kernel.after and kernel.change_ms > 0]
+    rest = [kernel for kernel in why.kernels if kernel not in slower] if len(slower) >= MANY else why.kernels
+    found = [(gap.change_us, gap_sentence(gap)) for gap in why.gaps]
+    found += [(1e3 * kernel.change_ms, kernel_sentence(kernel)) for kernel in rest]
+    if len(slower) >= MANY:
+        found.append((1e3 * sum(kernel.change_ms for kernel in slower), _slower(slower)))
+    least = TELLING * max((abs(us) for us, _ in found), default=0.0)
+    telling = sorted((us, sentence) for us, sentence in found if us > 0 and us >= least)
+    return [sentence for _, sentence in telling[::-1][:2]]
+
+
+def _slower(kernels: Sequence[KernelChange]) -> str:
+    """Sum up kernels that all take longer; the first changed most."""
+    before = sum(kernel.before.ms for kernel in kernels if kernel.before)
+    after = sum(kernel.after.ms for kernel in kernels if kernel.after)
+    first = kernel_sentence(kernels[0]).removesuffix(" an iteration.")
+    return f"{len(kernels):,} kernels take {_ms(after)} instead of {_ms(before)} an iteration; {first}."
 
 
 def gap_sentence(gap: GapChange) -> str:

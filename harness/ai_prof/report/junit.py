@@ -59,8 +59,8 @@ def _case(suite: ET.Element, workload: str, row: view.Row) -> None:
     case = ET.SubElement(suite, "testcase", classname=workload, name=_clean(row.name))
     bounds = (("interval", row.interval), ("floor", row.floor), ("minimum detectable effect", row.mde))
     known = [f"{name} {value}" for name, value in bounds if value != fmt.NOTHING]
-    lines = [row.sentence, row.why, *row.notes, ", ".join(known), f"verdict: {row.verdict}"]
-    _outcome(case, row.reason, row.why or row.sentence, "\n".join(line for line in lines if line))
+    lines = [row.sentence, row.told, *row.notes, ", ".join(known), f"verdict: {row.verdict}"]
+    _outcome(case, row.reason, row.sentence, "\n".join(line for line in lines if line))
 
 
 def _outcome(case: ET.Element, reason: Reason, message: str, detail: str) -> None:

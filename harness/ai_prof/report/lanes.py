@@ -89,7 +89,8 @@ def _lane(lane: Lane, typical: Typical, length: int, changed: set[str]) -> Drawn
     css = [_css(lane.kind, typical.names[name], changed) for name in lane.name]
     paths: dict[str, list[str]] = {}
     unit = SPAN / length
-    for start, end, name, ns in zip(lane.start, lane.end, css, lane.ns, strict=True):
+    lengths = lane.ns or [b - a for a, b in zip(lane.start, lane.end, strict=True)]
+    for start, end, name, ns in zip(lane.start, lane.end, css, lengths, strict=True):
         width = max(_THIN, round((end - start) * unit))
         # Of several operations in one mark, the height says how much of its time they take.
         tall = max(2, round(height * min(1.0, ns / max(end - start, 1)))) if ns else height
@@ -107,7 +108,7 @@ def _lane(lane: Lane, typical: Typical, length: int, changed: set[str]) -> Drawn
         "name": [used.index(name) for name in lane.name],
         "names": [_title(lane.kind, typical.names[name]) for name in used],
         "count": lane.count if max(lane.count) > 1 else [],
-        "ns": lane.ns if max(lane.count) > 1 else [],
+        "ns": lengths if max(lane.count) > 1 else [],
         "css": sorted(set(css)),
     }
     return Drawn(lane.title, svg.markup(root), height, told)

@@ -214,12 +214,8 @@ def _expected(root: ET.Element, cell: Cell, workload: WorkloadVerdict, y: svg.Sc
 
 
 def _at_host_speed(cell: Cell, workload: WorkloadVerdict) -> float | None:
-    """Return the baseline with those gaps longer that the host's own work causes; None where nothing is known."""
-    if (
-        not cause.host_speed(workload)
-        or cell.metric not in {"iteration_ms", "gap_ms"}
-        or cell.baseline is None
-    ):
+    """Return the baseline with the gaps of the host's own making at the host's new speed, or None."""
+    if cell.baseline is None or cell.metric not in _HOST_BOUND or not cause.host_speed(workload):
         return None
     runs = [run.gap_causes_ms for run in workload.baseline_runs if run.gap_causes_ms]
     host_ms = median(sum(causes.get(name, 0.0) for name in _HOSTS) for causes in runs) if runs else 0.0

@@ -26,9 +26,6 @@ _SAID = re.compile(
     r"|^[\d,]+ (?:more|fewer) [^()]* per iteration \([^()]*\)(?:; |$)"
     r"|^kernel .* \([^()]* per iteration\)$"
 )
-_PLACE = re.compile(
-    r"^((?:host time between|time of) .*) \((?:operation \d+|\d+ operations from \d+ on)\) grew "
-)
 _NOT_COMPARED = frozenset({Reason.NO_BASELINE, Reason.NO_GPU_WORK, Reason.INCOMPARABLE, Reason.SKIPPED})
 
 
@@ -128,11 +125,11 @@ def metric_row(workload: str, cell: Cell) -> Row:
         p = f"{fmt.probability(cell.p)} raw"
     place = cell.metric in METRICS and METRICS[cell.metric].role == "profile" and cell.baseline is not None
     scale, shown = (cell.baseline or 0.0, fmt.DELTA + unit) if place else (1.0, unit)
-    named = _PLACE.match(cell.why) if place else None
+    named = cell.place.rpartition(" (")[0] if place else ""
     return Row(
         workload=workload,
         key=cell.metric,
-        name=named[1][0].upper() + named[1][1:] if named else words.metric(cell.metric),
+        name=named[:1].upper() + named[1:] if named else words.metric(cell.metric),
         before=fmt.value(cell.baseline, unit),
         after=fmt.value(cell.candidate, unit),
         change=fmt.change(_times(cell.effect, scale), shown),
@@ -294,7 +291,7 @@ def headline(verdict: BuildVerdict) -> tuple[str, str]:
 
 def subline(verdict: BuildVerdict) -> str:
     """Return what the gate's own summary adds to the headline."""
-    return verdict.summary.removeprefix(headline(verdict)[0]).lstrip(": ")
+    return verdict.summary.removeprefix(headline(verdict)[0]).lstrip(": ").replace(" -> ", " → ")
 
 
 def tally(verdict: BuildVerdict) -> list[tuple[Reason, int]]:

@@ -29,7 +29,7 @@ class Lane(msgspec.Struct, frozen=True):
     """n marks of one kind; times are ns since the iteration's start, `name` positions in `Typical.names`.
 
     A mark stands for `count` operations that lie too close to be told apart, and bears the first one's name;
-    `ns` is the sum of their lengths. `kind` is stream, gap, calls or waits.
+    `ns` is the sum of their lengths, none where that was not stored. `kind` is stream, gap, calls or waits.
     """
 
     kind: str
@@ -38,7 +38,7 @@ class Lane(msgspec.Struct, frozen=True):
     end: list[int]
     name: list[int]
     count: list[int]
-    ns: list[int]
+    ns: list[int] = []
 
 
 class Wait(msgspec.Struct, frozen=True):

@@ -29,8 +29,33 @@ def test_more_work_says_which_kernel_and_no_time_that_did_not_change():
             "Each iteration has 64 more kernels, 1 more synchronize, 2.097 MB less copied; void "
             "vector_add<float>(float*) runs 68 times instead of 4."
         ),
-        "An iteration takes as long as before.",
+        "An iteration takes no longer.",
     ]
+
+
+def test_copies_that_no_longer_overlap_are_said_first_and_a_shorter_iteration_is_no_excuse():
+    worse = verdicts.cell("copy_compute_overlap", -0.5, reason=Reason.REGRESSED)
+    serial = verdicts.workload(
+        reason=Reason.REGRESSED,
+        cells=[worse],
+        candidate_runs=verdicts.runs("w", 3, stage=1, slower=0.9, causes={"sync": 3.4, "launch": 1.2}),
+    )
+    assert cause.sentences(serial) == [
+        "Copies run beside kernels for 12.0 % of their time instead of 62.0 %.",
+        (
+            "An iteration takes no longer, but the GPU waits 3.000 ms longer while the host is blocked in a "
+            "synchronize or a blocking copy."
+        ),
+    ]
+
+
+def test_work_cut_into_more_kernels_is_called_that():
+    workload = verdicts.regressed_by_structure()
+    workload.cells = [verdicts.cell("kernel_mean_us", -0.5, reason=Reason.REGRESSED)]
+    said = "they are shorter ones, 42.00 µs in the mean instead of 84.00 µs."
+    assert cause.sentences(workload)[0].endswith(said)
+    (row,) = view.metric_rows(workload)
+    assert row.notes == ("shorter because the work is cut into more kernels",)
 
 
 def test_many_slower_kernels_are_summed_up():

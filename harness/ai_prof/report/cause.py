@@ -41,7 +41,7 @@ def sentences(workload: WorkloadVerdict) -> list[str]:
     """Say what an iteration does more, then what it spends its longer time on, then where; [] for a pass."""
     if workload.reason not in _EXPLAINED:
         return []
-    told = [_counts(workload), _time(workload), *_places(workload)]
+    told = [_overlap(workload), _counts(workload), _time(workload), *_places(workload)]
     return [sentence for sentence in told if sentence]
 
 
@@ -54,23 +54,33 @@ def host_speed(workload: WorkloadVerdict) -> str:
     return f"The host was {how} than over the baseline: the aligned profile takes that out, the totals don't."
 
 
+def _overlap(workload: WorkloadVerdict) -> str:
+    """Say that copies run less beside kernels, where the gate says that they do."""
+    for cell in workload.cells:
+        if cell.metric == "copy_compute_overlap" and cell.reason in _EXPLAINED:
+            before, after = fmt.value(cell.baseline, cell.unit), fmt.value(cell.candidate, cell.unit)
+            return f"Copies run beside kernels for {after} of their time instead of {before}."
+    return ""
+
+
 def _time(workload: WorkloadVerdict) -> str:
     pair = gaps.compared(gaps.splits(workload))
     if pair is None:
         return ""
     before, after = pair
     longer = after.iteration_ms - before.iteration_ms
-    floor = METRICS["iteration_ms"].floor
-    if abs(longer) < max(floor.absolute, floor.relative * before.iteration_ms):
-        return "An iteration takes as long as before."
     keys = (gaps.WORK, *words.CAUSES)
     parts = {key: after.parts.get(key, 0.0) - before.parts.get(key, 0.0) for key in keys}
-    work = parts.pop(gaps.WORK)
-    told = [_waits(parts), f"works {_ms(abs(work))} {_more(work)}"]
-    sizes = [abs(sum(parts.values())), abs(work)]
-    ranked = sorted(zip(sizes, told, strict=True), reverse=True)
+    work, waits = parts.pop(gaps.WORK), sum(parts.values())
+    told = [(abs(waits), _waits(parts)), (abs(work), f"works {_ms(abs(work))} {_more(work)}")]
+    floor = METRICS["iteration_ms"].floor
+    least = max(floor.absolute, floor.relative * before.iteration_ms)
+    if longer < least:
+        spent = f", but the GPU {told[0][1]}" if waits >= least else ""
+        return f"An iteration takes no longer{spent}."
+    ranked = sorted(told, reverse=True)
     said = " and ".join(text for size, text in ranked if size >= TELLING * ranked[0][0])
-    return f"An iteration takes {_ms(abs(longer))} {_more(longer)}: the GPU {said}."
+    return f"An iteration takes {_ms(longer)} longer: the GPU {said}."
 
 
 def _waits(parts: Mapping[str, float]) -> str:
@@ -113,7 +123,16 @@ def _counts(workload: WorkloadVerdict) -> str:
         sentence += f"; {name} runs {most.candidate:,} times instead of {most.baseline:,}"
         if len(kernels) > 1:
             sentence += f", and {fmt.plural(len(kernels) - 1, 'other kernel')} changed in number"
-    return f"{sentence}."
+    return f"{sentence}{_cut_up(workload)}."
+
+
+def _cut_up(workload: WorkloadVerdict) -> str:
+    """Say that more kernels are shorter ones, where the gate says so."""
+    for cell in workload.cells:
+        if cell.metric == "kernel_mean_us" and cell.reason in _EXPLAINED and (cell.effect or 0.0) < 0:
+            before, after = fmt.value(cell.baseline, cell.unit), fmt.value(cell.candidate, cell.unit)
+            return f"; they are shorter ones, {after} in the mean instead of {before}"
+    return ""
 
 
 def _places(workload: WorkloadVerdict) -> list[str]:

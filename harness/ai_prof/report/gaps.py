@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ai_prof.report import svg, words
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from xml.etree import ElementTree as ET
 
     from markupsafe import Markup
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from ai_prof.gate.model import Run, WorkloadVerdict
 
 WIDTH = 460
-_LEFT, _RIGHT, _BAR, _PITCH = 72, 388, 22, 30
+_LEFT, _RIGHT, _BAR, _PITCH = 82, 388, 22, 30
 WORK = "work"
 
 
@@ -68,8 +69,11 @@ def table(before: Split, after: Split) -> list[CauseRow]:
         before.parts.keys() | after.parts.keys(),
         key=lambda cause: (-abs(after.parts.get(cause, 0) - before.parts.get(cause, 0)), cause),
     )
-    rows = [_cause_row(cause, before.parts.get(cause, 0.0), after.parts.get(cause, 0.0)) for cause in causes]
-    return [*rows, _cause_row("iteration", before.iteration_ms, after.iteration_ms)]
+    decimals = _decimals((before, after))
+    pairs = [(cause, before.parts.get(cause, 0.0), after.parts.get(cause, 0.0)) for cause in causes]
+    pairs = [pair for pair in pairs if round(max(pair[1:]), decimals) > 0]
+    pairs.append(("iteration", before.iteration_ms, after.iteration_ms))
+    return [_cause_row(*pair, decimals) for pair in pairs]
 
 
 def bars(sides: list[Split], workload: str) -> Markup:
@@ -80,6 +84,7 @@ def bars(sides: list[Split], workload: str) -> Markup:
         height,
         f"Time of one iteration of {workload}: " + "; ".join(_describe(split) for split in sides),
     )
+    decimals = _decimals(sides)
     x = svg.Scale(0, max(split.iteration_ms for split in sides), _LEFT, _RIGHT)
     bottom = _PITCH * len(sides)
     for tick in x.ticks():
@@ -87,7 +92,7 @@ def bars(sides: list[Split], workload: str) -> Markup:
         svg.write(root, f"{tick:,.6g}", x(tick), bottom + 17, anchor="middle", css="soft")
     svg.write(root, "ms", 0, bottom + 17, css="soft")
     for place, split in enumerate(sides):
-        _bar(root, split, place * _PITCH + 4, x)
+        _bar(root, split, place * _PITCH + 4, x, decimals)
     return svg.markup(root)
 
 
@@ -105,19 +110,19 @@ def _split(label: str, runs: list[Run]) -> Split | None:
     return Split(label, iteration, {WORK: max(0.0, iteration - sum(causes.values())), **causes})
 
 
-def _cause_row(cause: str, before: float, after: float) -> CauseRow:
+def _cause_row(cause: str, before: float, after: float, decimals: int) -> CauseRow:
     names = {WORK: "GPU at work", "iteration": "Iteration"}
     delta = after - before
     return CauseRow(
         cause=cause,
         name=names.get(cause, f"gap: {cause}"),
-        before=_ms(before),
-        after=_ms(after),
-        change=("-" if delta < 0 else "+") + _ms(abs(delta)),
+        before=_ms(before, decimals),
+        after=_ms(after, decimals),
+        change=("-" if delta < 0 else "+") + _ms(abs(delta), decimals),
     )
 
 
-def _bar(root: ET.Element, split: Split, top: float, x: svg.Scale) -> None:
+def _bar(root: ET.Element, split: Split, top: float, x: svg.Scale, decimals: int) -> None:
     svg.write(root, split.label, 0, top + 15)
     place = 0.0
     for cause, ms in split.parts.items():
@@ -127,16 +132,22 @@ def _bar(root: ET.Element, split: Split, top: float, x: svg.Scale) -> None:
             continue
         part = svg.draw(root, "rect", css=f"part {cause}", x=start, y=top, width=end - start, height=_BAR)
         name = "GPU at work" if cause == WORK else cause
-        svg.draw(part, "title").text = f"{name}: {_ms(ms)}"
+        svg.draw(part, "title").text = f"{name}: {_ms(ms, decimals)}"
         if end - start > 9 * len(name):
             svg.write(root, name, (start + end) / 2, top + 15, anchor="middle", css=f"inside {cause}")
-    svg.write(root, _ms(split.iteration_ms), x(split.iteration_ms) + 7, top + 15)
+    svg.write(root, _ms(split.iteration_ms, decimals), x(split.iteration_ms) + 7, top + 15)
 
 
-def _ms(ms: float) -> str:
-    return f"{ms:,.3f} ms"
+def _decimals(sides: Sequence[Split]) -> int:
+    """Return the decimals that all times of a table share: to the us, of long iterations less finely."""
+    longest = max(split.iteration_ms for split in sides)
+    return 3 if longest < 10 else 2 if longest < 100 else 1
+
+
+def _ms(ms: float, decimals: int) -> str:
+    return f"{ms:,.{decimals}f} ms"
 
 
 def _describe(split: Split) -> str:
-    parts = ", ".join(f"{cause} {_ms(ms)}" for cause, ms in split.parts.items())
-    return f"{split.label} {_ms(split.iteration_ms)} ({parts})"
+    parts = ", ".join(f"{cause} {_ms(ms, 3)}" for cause, ms in split.parts.items())
+    return f"{split.label} {_ms(split.iteration_ms, 3)} ({parts})"

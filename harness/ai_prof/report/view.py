@@ -140,11 +140,19 @@ def metric_row(workload: str, cell: Cell) -> Row:
         evidence=cell.evidence,
         reason=cell.reason,
         why=cell.why,
-        notes=tuple(cell.notes),
+        notes=(*cell.notes, *_cut_up(cell)),
         provisional=cell.provisional,
         judged=cell.judged,
         size=0.0 if place else abs(cell.effect or 0.0),
     )
+
+
+def _cut_up(cell: Cell) -> list[str]:
+    """Why a shorter kernel can be a regression: read alone, it looks like a gain."""
+    worse = cell.reason in {Reason.REGRESSED, Reason.INCONCLUSIVE}
+    if cell.metric == "kernel_mean_us" and worse and (cell.effect or 0.0) < 0:
+        return ["shorter because the work is cut into more kernels"]
+    return []
 
 
 def _times(x: float | None, scale: float) -> float | None:

@@ -14,7 +14,7 @@ from scipy import stats
 
 from ai_prof.gate.changes import LEAST, change_points
 
-SERIES = Path("/work/shared/series")
+SERIES = Path(__file__).resolve().parents[2] / "shared" / "series"
 
 
 @pytest.mark.parametrize(

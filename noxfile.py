@@ -267,5 +267,6 @@ def may_fix_addresses() -> bool:
 
 
 def cpp_files() -> list[str]:
-    """Every C++ file of the capture library."""
-    return [str(p) for p in sorted((ROOT / "capture").rglob("*")) if p.suffix in {".h", ".cpp"}]
+    """Every C++ file of the capture library and its benches."""
+    found = [path for folder in ("capture", "tests/bench") for path in sorted((ROOT / folder).rglob("*"))]
+    return [str(path) for path in found if path.suffix in {".h", ".cpp"}]

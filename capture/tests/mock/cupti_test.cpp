@@ -374,7 +374,8 @@ void iterations_that_have_settled_are_recorded(const Parts& parts) {
   const CaptureFile& file = outcome.only();
   const auto kernels = file.records<format::KernelRecord>(format::kKernel);
   CHECK(kernels.size() >= 3 * 20 && kernels.size() <= 3 * 100);
-  for (const auto& one : kernels) CHECK(file.name(one.name) != "setup" && one.correlation > 3 * 100);
+  // What settles is five whole iterations at the least; window_test holds it to the time.
+  for (const auto& one : kernels) CHECK(file.name(one.name) != "setup" && one.correlation > 50 + 3 * 5);
   CHECK(file.records<format::CallRecord>(format::kCall).size() <= kernels.size() + 3);
 }
 

@@ -7,7 +7,8 @@ namespace ai_prof {
 namespace {
 
 constexpr std::size_t kRepeats = 3;
-constexpr std::size_t kMostTokens = std::size_t{1} << 17;  // iterations of up to 43,000 kernels
+constexpr std::size_t kMostSeen = std::size_t{1} << 17;  // iterations of up to 43,000 kernels
+constexpr std::size_t kMostAdded = std::size_t{1} << 15;
 constexpr std::size_t kMostStreams = 64;
 constexpr std::uint64_t kSettled = 5;
 constexpr std::int64_t kHolds_ns = 100'000'000;
@@ -65,35 +66,40 @@ void Iterations::add(const format::MemoryRecord& copy) {
 
 void Iterations::add(const Operation& operation) {
   if (operation.start <= 0 || operation.end < operation.start) return;
-  if (added_.size() >= kMostTokens) read_added();
+  if (added_.size() >= kMostAdded) read_added();
   added_.push_back(operation);
 }
 
 void Iterations::search() {
   read_added();
   if (settled_ && !cycle_.empty()) return;
-  const std::size_t period = period_at_end(tokens_);
-  // Three layers repeat before three iterations do.
-  const bool better = period > cycle_.size() || passed_ < kRepeats;
-  if (period != 0 && better) adopt(period);
+  adopt();
+  if (cycle_.empty()) return;
+  start_again();
+  for (const Operation& operation : seen_) follow(operation);
 }
 
-// Copies come with the kernels of their stream, but not always between those that they ran between.
 void Iterations::read_added() {
   choose_stream();
+  std::erase_if(added_, [this](const Operation& operation) { return operation.stream != busiest_; });
   std::ranges::stable_sort(added_, {}, &Operation::start);
-  for (const Operation& operation : added_) {
-    if (operation.stream != busiest_) continue;
-    if (!cycle_.empty() && !follow(operation.token, operation.end) && settled_) give_up();
-    if (settled_ && !cycle_.empty()) continue;
-    if (tokens_.size() >= kMostTokens) {
-      tokens_.erase(tokens_.begin(), tokens_.begin() + kMostTokens / 2);
-      ends_.erase(ends_.begin(), ends_.begin() + kMostTokens / 2);
-    }
-    tokens_.push_back(operation.token);
-    ends_.push_back(operation.end);
+  auto next = added_.begin();
+  if (settled_ && !cycle_.empty()) {
+    while (next != added_.end() && follow(*next)) ++next;
+    if (next != added_.end()) give_up();
   }
+  remember({next, added_.end()});
   added_.clear();
+}
+
+// Work of one stream that was held back by a longer one on another comes late, and copies not always between
+// the kernels that they ran between: what was seen is kept in the order in which it ran.
+void Iterations::remember(std::span<const Operation> operations) {
+  if (operations.empty()) return;
+  const auto old = static_cast<std::ptrdiff_t>(seen_.size());
+  seen_.insert(seen_.end(), operations.begin(), operations.end());
+  std::ranges::inplace_merge(seen_, seen_.begin() + old, {}, &Operation::start);
+  if (seen_.size() > kMostSeen) seen_.erase(seen_.begin(), seen_.end() - kMostSeen / 2);
 }
 
 void Iterations::choose_stream() {
@@ -105,12 +111,17 @@ void Iterations::choose_stream() {
   give_up();
 }
 
-void Iterations::adopt(std::size_t period) {
-  cycle_.assign(tokens_.end() - static_cast<std::ptrdiff_t>(period), tokens_.end());
+// Takes what repeats at the end of what was seen for the candidate, if it is a better one.
+void Iterations::adopt() {
+  std::vector<std::uint64_t> tokens(seen_.size());
+  std::ranges::transform(seen_, tokens.begin(), &Operation::token);
+  const std::size_t period = period_at_end(tokens);
+  // Three layers repeat before three iterations do.
+  const bool better = period > cycle_.size() || passed_ < kRepeats;
+  if (period == 0 || !better) return;
+  cycle_.assign(tokens.end() - static_cast<std::ptrdiff_t>(period), tokens.end());
   anchor_ = rarest(cycle_);
   must_hold_ = meets_host() ? kHolds_ns : kDoubtfulHolds_ns;
-  start_again();
-  for (std::size_t i = 0; i < tokens_.size(); ++i) follow(tokens_[i], ends_[i]);
 }
 
 bool Iterations::meets_host() const {
@@ -122,8 +133,7 @@ bool Iterations::meets_host() const {
 // What comes now is another phase of the program; the iterations of that count on.
 void Iterations::give_up() {
   cycle_.clear();
-  tokens_.clear();
-  ends_.clear();
+  seen_.clear();
 }
 
 void Iterations::start_again() {
@@ -133,17 +143,17 @@ void Iterations::start_again() {
 }
 
 // False when too little of what came lately is the candidate's.
-bool Iterations::follow(std::uint64_t token, std::int64_t end) {
-  if (lost_ && token == cycle_[anchor_]) {
+bool Iterations::follow(const Operation& operation) {
+  if (lost_ && operation.token == cycle_[anchor_]) {
     place_ = anchor_;
     lost_ = false;
   }
-  if (lost_ || token != cycle_[place_]) {
+  if (lost_ || operation.token != cycle_[place_]) {
     lost_ = true;
     ++misses_;
   } else {
     ++hits_;
-    if (place_ == anchor_ && ++passed_ == 1) since_ = end;
+    if (place_ == anchor_ && ++passed_ == 1) since_ = operation.end;
     place_ = (place_ + 1) % cycle_.size();
   }
   if (misses_ * kHitsPerMiss > hits_ + cycle_.size()) {
@@ -154,7 +164,7 @@ bool Iterations::follow(std::uint64_t token, std::int64_t end) {
     hits_ /= 2;
     misses_ /= 2;
   }
-  if (whole() >= kSettled && end - since_ >= must_hold_) settled_ = true;
+  if (whole() >= kSettled && operation.end - since_ >= must_hold_) settled_ = true;
   return true;
 }
 

@@ -47,8 +47,9 @@ class Iterations {
   void add(const Operation& operation);
   void choose_stream();
   void read_added();
-  void adopt(std::size_t period);
-  bool follow(std::uint64_t token, std::int64_t end);
+  void remember(std::span<const Operation> operations);
+  void adopt();
+  bool follow(const Operation& operation);
   void start_again();
   void give_up();
   [[nodiscard]] bool meets_host() const;
@@ -57,9 +58,8 @@ class Iterations {
   std::vector<Operation> added_;                // since the last search
   std::map<StreamKey, std::uint64_t> kernels_;  // seen on each stream
   StreamKey busiest_{};
-  // Of the busiest stream: what a search looks through; of the latest, half of the bound at least.
-  std::vector<std::uint64_t> tokens_;
-  std::vector<std::int64_t> ends_;
+  // Of the busiest stream, in order: what a search looks through; the latest, half of the bound at least.
+  std::vector<Operation> seen_;
   // The candidate, as one cycle of tokens, and where in it the next operation should be.
   std::vector<std::uint64_t> cycle_;
   std::size_t anchor_ = 0;  // the rarest token's place: it marks an iteration, and finds the way back

@@ -34,6 +34,7 @@ from launch_programs import (
     bare_environment,
     build,
     find_cupti,
+    package_folders,
     run_loop,
     variables,
 )
@@ -160,13 +161,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "overhead.md")
     parser.add_argument("--python", default=python_with_torch(), help="the one that has torch")
+    parser.add_argument(
+        "--cupti", type=Path, help="the libcupti of the launch loop; no newer than the driver"
+    )
     parser.add_argument("--without-torch", action="store_true")
     args = parser.parse_args()
     columns: Columns = collections.defaultdict(dict)
-    cupti = find_cupti()
+    roots = list(dict.fromkeys([*package_folders(args.python), *package_folders(sys.executable)]))
+    cupti = args.cupti or find_cupti(roots)
     with tempfile.TemporaryDirectory() as folder:
         parts = Parts(Path(folder), cupti)
-        build(parts.built)
+        build(parts.built, roots)
         with torch_server(parts, args.python, wanted=not args.without_torch) as server:
             busy = busy_of_step(server) if server else None
             for done in range(args.rounds):

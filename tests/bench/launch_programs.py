@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sysconfig
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,32 +36,41 @@ class Parts:
     cupti: Path
 
 
-def _first(patterns: list[str], what: str) -> Path:
-    """The first file of this Python's packages, then of a toolkit."""
-    for root in (Path(sysconfig.get_path("purelib")), Path("/usr/local")):
+def package_folders(python: str) -> list[Path]:
+    """Where an interpreter keeps its packages."""
+    command = [python, "-c", "import json, sys; print(json.dumps(sys.path))"]
+    paths = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return [Path(path) for path in paths if path.endswith("-packages")]
+
+
+def _first(roots: list[Path], patterns: list[str], what: str) -> Path:
+    """The first file of these folders, then of a toolkit."""
+    for root in (*roots, Path("/usr/local")):
         for pattern in patterns:
             if found := sorted(root.glob(pattern)):
                 return found[-1]
     raise SystemExit(f"no {what}: install nvidia-cuda-cupti and nvidia-cuda-runtime, or a CUDA toolkit")
 
 
-def find_cupti() -> Path:
+def find_cupti(roots: list[Path]) -> Path:
     """The libcupti that all CUPTI clients of the bench use."""
     names = ["nvidia/*/lib/libcupti.so.1?", "cuda*/lib64/libcupti.so.1?"]
-    return _first([*names, "cuda*/extras/CUPTI/lib64/libcupti.so.1?"], "libcupti")
+    return _first(roots, [*names, "cuda*/extras/CUPTI/lib64/libcupti.so.1?"], "libcupti")
 
 
-def _includes() -> list[str]:
+def _includes(roots: list[Path]) -> list[str]:
     cupti = ["nvidia/*/include/cupti.h", "cuda*/include/cupti.h", "cuda*/extras/CUPTI/include/cupti.h"]
     cuda = ["nvidia/*/include/cuda.h", "cuda*/include/cuda.h"]
-    folders = {str(_first(cupti, "cupti.h").parent), str(_first(cuda, "cuda.h").parent)}
+    crt = ["nvidia/*/include/crt/host_defines.h", "cuda*/include/crt/host_defines.h"]
+    found = [_first(roots, cupti, "cupti.h"), _first(roots, cuda, "cuda.h")]
+    folders = [*(path.parent for path in found), _first(roots, crt, "crt/host_defines.h").parents[1]]
     own = ROOT / "capture"
-    return [f"-I{own}/include", f"-I{own}/src", *(f"-isystem{folder}" for folder in sorted(folders))]
+    return [f"-I{own}/include", f"-I{own}/src", *(f"-isystem{folder}" for folder in dict.fromkeys(folders))]
 
 
-def build(into: Path) -> None:
+def build(into: Path, roots: list[Path]) -> None:
     """Compile `launch_loop` and `floor.so` into a folder; takes seconds."""
-    compiler = [os.environ.get("CXX", "g++"), "-std=c++20", "-O2", *_includes()]
+    compiler = [os.environ.get("CXX", "g++"), "-std=c++20", "-O2", *_includes(roots)]
     source = ROOT / "capture"
     floor = [source / "tests/floor.cpp"]
     floor += [source / "src/cupti" / f"{name}.cpp" for name in ("cupti_api", "subscription", "calls")]

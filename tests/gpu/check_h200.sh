@@ -2,6 +2,7 @@
 # Installs the carried wheels on a machine that has torch and no network, runs the GPU tests, and prints what a
 # capture costs. From the repository's root, with dist/ai_prof-*.whl and .whl/ (wheels of missing dependencies):
 #   bash tests/gpu/check_h200.sh [PYTEST ARGUMENT...]
+# ROUNDS=20 makes the figures of what it costs those of docs/overhead.md; five minutes then.
 # What it prints and the junit report also go to $OUT.
 set -u
 OUT=${OUT:-$(mktemp -d)}
@@ -31,5 +32,5 @@ fi
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 "$PYTHON" -m pytest tests/gpu -m gpu -p no:cacheprovider --junitxml="$OUT/gpu.xml" "$@" 2>&1 | tee "$OUT/gpu.txt"
 code=${PIPESTATUS[0]}
-"$PYTHON" tests/gpu/launch_cost.py 3 2>&1 | tee "$OUT/launch_cost.txt"
+"$PYTHON" tests/bench/launch_overhead.py --rounds "${ROUNDS:-3}" --output "$OUT/overhead.md"
 exit "$code"

@@ -6,13 +6,16 @@ tests/captures/h200` prints the figures.
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 from recorded import APERIODIC, BARE, NOTABLE, PAIRS, Recorded, added_gap
 from recorded import load as load_from
+from truth import agreement, marked_starts
 
+from ai_prof.timeline.device import device_timeline
 from ai_prof.timeline.findings import find
 from ai_prof.trace.model import CallKind
 
@@ -89,3 +92,23 @@ def test_the_first_finding_is_what_was_built_in(fault, first):
     assert next(f for f in find(recorded.trace, [recorded.timeline]) if f.saves_ms).id == first
     base = load("loader_4" if fault == "loader_0" else "base")
     assert first not in {f.id for f in find(base.trace, [base.timeline]) if f.severity != "info"}
+
+
+@pytest.mark.parametrize("name", PERIODIC)
+def test_a_window_out_of_the_middle_has_the_same_iterations(name):
+    """As an attach sees it: from the middle of one iteration to the middle of another."""
+    recorded = load(name)
+    first, last = recorded.marks[3], recorded.marks[-2]
+    low, high = first + (last - first) // 7, last - (last - first) // 9
+    trace = recorded.trace
+    tables = ("kernels", "memory", "calls", "syncs")
+    cut = replace(trace, **{table: within(getattr(trace, table), low, high) for table in tables})
+    marks = [mark for mark in recorded.marks if low <= mark <= high]
+    found = agreement(device_timeline(cut, 0).iterations.starts, marked_starts(cut, marks))
+    assert found.found >= found.marked - 1  # of the last one little may be left
+    assert found.extra == 0
+
+
+def within(table, low, high):
+    kept = (table.start >= low) & (table.end <= high)
+    return replace(table, **{field.name: getattr(table, field.name)[kept] for field in fields(table)})

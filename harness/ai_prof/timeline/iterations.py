@@ -78,10 +78,6 @@ def find_iterations(trace: Trace, operations: Operations, device: int) -> Iterat
         return Iterations(sequence, nothing, nothing, 0, last_whole=False, method="none", confidence=0.0)
     used, period = found
     rows = first_rows(operations, used, period)
-    # A synchronize is no work of the device: the iteration starts with the first operation after it.
-    next_operation = np.append(np.flatnonzero(used.operation >= 0), len(used))
-    rows = next_operation[np.searchsorted(next_operation, rows)]
-    rows = np.unique(rows[rows < len(used)])
     size = min(period.size, len(used))
     last_whole = len(used) - int(rows[-1]) >= size * 0.9
     if used is not sequence:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,53 +22,69 @@ if TYPE_CHECKING:
 
 _SAMPLE = 64  # iterations that vote on where an iteration begins
 _AROUND = 3  # rows on either side that tell a beginning from other rows of its token
-_ALIKE = 3  # of those 2 * _AROUND, which a beginning in an odd iteration must share
+_CUT_ALIKE = 0.9  # share of its rows that a cut iteration must have in common with another
+_ALIKE = 2  # of those 2 * _AROUND, its own among them, which a beginning in an odd iteration must share
 
 
 def first_rows(operations: Operations, sequence: Sequence, period: Period) -> I64:
-    """The rows at which iterations begin, ascending.
+    """The rows at which iterations begin, ascending; the last may be of one that the capture's end cuts.
 
-    A beginning is known by the rows around it: each iteration begins where they are most alike, so that what
-    an odd iteration has more or less elsewhere shifts nothing.
+    A beginning is known by the work around it: each iteration begins where that is most alike, so that what
+    an odd iteration has more or less elsewhere shifts nothing. Synchronizes do not count: those of another
+    thread come anywhere.
     """
-    expected = period.anchors - _phase(operations, sequence, period)
-    before, after = _alike(sequence, expected[1:][period.equal])
+    work = np.flatnonzero(~sequence.is_sync)
+    synced = sequence.is_sync[work - 1] & (work > 0)
+    quiet, period = _quiet(sequence, period, work)
+    expected = period.anchors - _phase(operations, quiet, period, synced)
+    before, after = _alike(quiet, expected[1:][period.equal])
     rows = _most_alike(period, expected, before + after)
     begins = (before == _AROUND) & (after >= _AROUND - 1)  # another phase soon runs kernels of its own
-    return _with_other_phases(sequence, period, rows[rows >= 0], begins)
+    rows = _with_other_phases(quiet, period, rows, begins)
+    return work[_with_cut_one(quiet, period, rows, begins)]
 
 
-def _phase(operations: Operations, sequence: Sequence, period: Period) -> int:
+def _quiet(sequence: Sequence, period: Period, work: npt.NDArray[np.intp]) -> tuple[Sequence, Period]:
+    """The sequence without synchronizes, and the period in its rows; `work` are those that stay.
+
+    An anchor that is a synchronize gives way to the work before it.
+    """
+    quiet = sequence.without(sequence.is_sync)
+    anchors = np.searchsorted(work, period.anchors, side="right").astype(np.int64) - 1
+    example, end = np.searchsorted(work, (period.example, period.example + period.size)).tolist()
+    contact = int(quiet.contact[example:end].max())
+    return quiet, replace(period, anchors=anchors, example=example, size=end - example, contact=contact)
+
+
+def _phase(operations: Operations, sequence: Sequence, period: Period, synced: Flags) -> int:
     """Rows from an iteration's first row to the anchor that follows it.
 
-    A training step begins after the last one's update of the model, with the readbacks and waits that end it.
-    Else an iteration begins with the upload of a batch, on the stream of the kernels; one on a stream of its
-    own is for the next. Without an upload the only synchronize ends an iteration. Where none of these fixes
-    it, or several do, the longest recurring pause of the host decides.
+    A training step begins after the last one's update of the model, with the readbacks that end it. Else an
+    iteration begins with the upload of a batch, on the stream of the kernels; one on a stream of its own is
+    for the next. Without an upload the only synchronize ends an iteration; `synced` are the rows after one.
+    Where none of these fixes it, or several do, the longest recurring pause of the host decides.
     """
     ends = period.anchors[1:][period.equal][-_SAMPLE:]
     at = ends[:, None] - np.arange(period.size)[None, :]
     pause = np.median(sequence.pause[at], axis=0)
     rows = at[-1]
-    work = sequence.operation[rows] >= 0
     stream = operations.stream[sequence.operation[rows]]
     uploads = (sequence.token[rows] == UPLOAD_TOKEN) & (sequence.token[rows - 1] != UPLOAD_TOKEN)
-    uploads &= stream == np.bincount(stream[work]).argmax()
-    synced = work & sequence.is_sync[rows - 1]
-    begins = work
-    if (updated := work & _after_updates(sequence)[rows]).any():
+    uploads &= stream == np.bincount(stream).argmax()
+    waited = 2 * synced[at].sum(axis=0) > len(at)
+    begins = np.ones(len(rows), bool)
+    if (updated := _after_updates(sequence)[rows]).any():
         begins = updated & uploads if (updated & uploads).any() else updated
     elif uploads.any():
         begins = uploads
-    elif synced.sum() == 1:
-        begins = synced
+    elif waited.sum() == 1:
+        begins = waited
     return int(np.argmax((pause + 1) * begins))
 
 
 def _after_updates(sequence: Sequence) -> Flags:
     """The first work after each run of updates, but for readbacks, which end what was updated; (n,)."""
-    ending = sequence.is_sync | (sequence.token == READBACK_TOKEN)
-    work = np.flatnonzero(~ending)
+    work = np.flatnonzero(sequence.token != READBACK_TOKEN)
     updates = sequence.contact[work] == UPDATES
     flags = np.zeros(len(sequence), bool)
     flags[work[1:][updates[:-1] & ~updates[1:]]] = True
@@ -108,7 +125,7 @@ def _most_alike(period: Period, expected: I64, alike: I64) -> I64:
     candidates, of = candidates[chosen], of[chosen]
     order = np.lexsort((-np.abs(candidates - expected[of]), alike[candidates], of))
     rows[of[order]] = candidates[order]  # of several of one anchor the last stays
-    return np.unique(rows)
+    return np.unique(rows[rows >= 0])
 
 
 def _with_other_phases(sequence: Sequence, period: Period, rows: I64, begins: Flags) -> I64:
@@ -126,3 +143,15 @@ def _with_other_phases(sequence: Sequence, period: Period, rows: I64, begins: Fl
     last = np.isin(both[-1:], inside)  # nothing says how it ends
     found: I64 = np.delete(both, np.concatenate((doubtful[less], np.flatnonzero(last) + len(both) - 1)))
     return found
+
+
+def _with_cut_one(sequence: Sequence, period: Period, rows: I64, begins: Flags) -> I64:
+    """The iteration too that the end of the capture cuts: it runs as the others do as far as it goes."""
+    later = np.flatnonzero(begins)
+    later = later[later > max(rows[-1], period.anchors[-1])][:1] if len(rows) else later[:0]
+    rest = sequence.token[later[0] :] if len(later) else sequence.token[:0]
+    typical = np.flatnonzero(np.diff(rows) == period.size)
+    if not len(typical) or not 0 < len(rest) < period.size:
+        return rows
+    example = sequence.token[rows[typical[-1]] :][: len(rest)]
+    return np.append(rows, later) if (rest == example).mean() >= _CUT_ALIKE else rows

@@ -197,10 +197,9 @@ def _shared(token: I64, begin: I64, size: I64, example: I64) -> I64:
     row = np.arange(len(piece)) - np.repeat(np.cumsum(size) - size, size) + np.repeat(begin, size)
     at = np.minimum(np.searchsorted(kinds, token[row]), len(kinds) - 1)
     known = kinds[at] == token[row]
-    counts = np.zeros((len(begin), len(kinds)), np.int64)
-    np.add.at(counts, (piece[known], at[known]), 1)
-    shared: I64 = np.minimum(counts, wanted).sum(axis=1)
-    return shared
+    cells, counts = np.unique(piece[known] * len(kinds) + at[known], return_counts=True)
+    both = np.minimum(counts, wanted[cells % len(kinds)])
+    return np.bincount(cells // len(kinds), weights=both, minlength=len(begin)).astype(np.int64)
 
 
 def _beside(flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

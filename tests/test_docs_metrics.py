@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 
 from ai_prof.gate.metrics import TOTALS
-from ai_prof.timeline import findings
+from ai_prof.timeline import healthy
 from ai_prof.timeline.advice import ACTIONS
 from ai_prof.timeline.causes import CAUSES
+from ai_prof.timeline.ranks import RankSummary
 from ai_prof.timeline.summary import DeviceSummary, IterationSummary
 
 TEXT = (Path(__file__).parent.parent / "docs" / "metrics.md").read_text()
@@ -17,8 +18,8 @@ WHO = {"device", "uuid", "name", "rank", "iterations"}  # not figures
 
 
 def test_every_figure_is_explained():
-    fields = {*DeviceSummary.__struct_fields__, *IterationSummary.__struct_fields__} - WHO
-    assert fields - CODE == set()
+    for struct in (DeviceSummary, IterationSummary, RankSummary):
+        assert {*struct.__struct_fields__} - WHO - CODE == set()
     assert {metric.key for metric in TOTALS} - CODE == set()
 
 
@@ -29,13 +30,13 @@ def test_every_finding_and_cause_is_explained():
 
 def test_thresholds_are_those_of_the_code():
     assert "above 0.85; below 0.70" in TEXT
-    assert (findings.BUSY_HEALTHY, findings.BUSY_STARVED) == (0.85, 0.70)
+    assert (healthy.BUSY_HEALTHY, healthy.BUSY_STARVED) == (0.85, 0.70)
     assert "below 0.15; above 0.30" in TEXT
-    assert (findings.GAP_HEALTHY, findings.GAP_STARVED) == (0.15, 0.30)
+    assert (healthy.GAP_HEALTHY, healthy.GAP_STARVED) == (0.15, 0.30)
     assert "above 50; below 20" in TEXT
-    assert (findings.KERNEL_HEALTHY_US, findings.KERNEL_FRAGMENTED_US) == (50, 20)
+    assert (healthy.KERNEL_HEALTHY_US, healthy.KERNEL_FRAGMENTED_US) == (50, 20)
     assert "above 0.80, where copies matter" in TEXT
-    assert findings.OVERLAP_HEALTHY == 0.80
+    assert healthy.OVERLAP_HEALTHY == 0.80
 
 
 def test_floors_are_those_of_the_gate():

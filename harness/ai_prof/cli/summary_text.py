@@ -20,7 +20,7 @@ _NOTABLE = 0.001  # shares of the time below this are not worth a word
 def render(summary: Summary, *, gaps: bool = False) -> str:
     """Ten lines or so for one device, six more for each further one; with `gaps` the longest ones of each."""
     acting = [f for f in summary.findings if f.saves_ms > 0 or f.severity != "info"]
-    steps = _steps(acting[:_FINDINGS], _iteration_ms(summary))
+    steps = _steps(summary, acting[:_FINDINGS])
     notes = [f"Mind that {TITLES[f.id]}. {f.actions[0]}" for f in summary.findings if f not in acting]
     lines = [line for device in summary.devices for line in _device(device)]
     listed = [line for device in summary.devices for line in _gap_table(device)] if gaps else []
@@ -104,15 +104,25 @@ def _waits(device: DeviceSummary) -> str:
     return f"the host waits for the device {'once' if count == 1 else f'{count} times'}{often}"
 
 
-def _steps(findings: list[Finding], iteration_ms: float) -> list[str]:
+def _steps(summary: Summary, findings: list[Finding]) -> list[str]:
     """One line each; a remedy that was named already gives way to the next."""
+    iteration_ms = _iteration_ms(summary)
     lines: list[str] = []
     named: set[str] = set()
     for number, finding in enumerate(findings, 1):
         action = next((a for a in finding.actions if a not in named), finding.actions[0])
         named.add(action)
-        lines.append(f"{number}. {_title(finding)}{_saves(finding, iteration_ms)}. {action}")
+        title = _title(finding) + _where(summary, finding)
+        lines.append(f"{number}. {title}{_saves(finding, iteration_ms)}. {action}")
     return lines
+
+
+def _where(summary: Summary, finding: Finding) -> str:
+    """Which of several ranks a finding is about."""
+    if finding.id == "late-rank":
+        return ""
+    ranks = [rank.rank for rank in summary.ranks if rank.device == finding.evidence.get("device")]
+    return f" on rank {ranks[0]}" if ranks else ""
 
 
 def _title(finding: Finding) -> str:

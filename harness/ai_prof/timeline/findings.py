@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
 from ai_prof.timeline.advice import ACTIONS, COMPILE
@@ -19,10 +18,21 @@ from ai_prof.timeline.capture_findings import capture_findings
 from ai_prof.timeline.communication import comm_exposed
 from ai_prof.timeline.finding import Finding, Severity
 from ai_prof.timeline.gaps import PLACES, by_cause, placements
+from ai_prof.timeline.healthy import (
+    BUSY_HEALTHY,
+    BUSY_STARVED,
+    EXPOSED,
+    GAP_HEALTHY,
+    GAP_STARVED,
+    KERNEL_FRAGMENTED_US,
+    KERNEL_HEALTHY_US,
+    NOTABLE,
+    OVERLAP_HEALTHY,
+)
 from ai_prof.timeline.intervals import clip, intersect, length, union
 from ai_prof.timeline.kernels import kernel_figures
 from ai_prof.timeline.names import short
-from ai_prof.timeline.ranks import rank_summaries
+from ai_prof.timeline.ranks import late_finding, late_rank
 from ai_prof.timeline.stacks import name_function
 from ai_prof.timeline.syncs import sync_figures
 from ai_prof.trace.model import CallKind, CopyKind
@@ -32,14 +42,9 @@ if TYPE_CHECKING:
 
     from ai_prof.timeline.device import DeviceTimeline
     from ai_prof.timeline.operations import Operations
+    from ai_prof.timeline.ranks import RankSummary
     from ai_prof.trace.model import I64, Trace
 
-BUSY_HEALTHY, BUSY_STARVED = 0.85, 0.70
-GAP_HEALTHY, GAP_STARVED = 0.15, 0.30
-KERNEL_HEALTHY_US, KERNEL_FRAGMENTED_US = 50.0, 20.0
-OVERLAP_HEALTHY = 0.80
-_NOTABLE = 0.02  # shares of the window below this are not worth a finding
-_EXPOSED = 0.05  # shares of communication or copies alone from which on they are a warning
 _MIN_ITERATIONS, _MIN_WINDOW_NS = 5, 10_000_000_000
 _SURE = 0.8  # a period that explains less of the work may be none
 _SETUP = (
@@ -52,11 +57,14 @@ _SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 def find(trace: Trace, timelines: Sequence[DeviceTimeline]) -> list[Finding]:
     """Findings of all devices, ranked; one of each id, for the device where it costs most."""
     found: dict[str, tuple[int, Finding]] = {}
+    late = late_rank(trace, timelines)
     for timeline in timelines:
-        for rank, finding in _device_findings(trace, timeline):
+        for rank, finding in _device_findings(trace, timeline, late):
             if finding.id not in found or found[finding.id][1].saves_ms < finding.saves_ms:
                 found[finding.id] = rank, finding
-    found |= {finding.id: (0, finding) for finding in _straggler(trace, timelines)}
+    if late:
+        finding = late_finding(late)
+        found[finding.id] = 0, finding
     ranked = sorted(found.values(), key=_rank)
     return capture_findings(trace, worked=bool(timelines)) + [finding for _, finding in ranked]
 
@@ -66,12 +74,14 @@ def _rank(found: tuple[int, Finding]) -> tuple[int, int, float]:
     return _SEVERITIES.index(finding.severity), kind, -finding.saves_ms
 
 
-def _device_findings(trace: Trace, timeline: DeviceTimeline) -> list[tuple[int, Finding]]:
+def _device_findings(
+    trace: Trace, timeline: DeviceTimeline, late: RankSummary | None
+) -> list[tuple[int, Finding]]:
     """With kinds. 0: gaps and what makes them; 1: the number of kernels; 2: copies and kernels; 3: notes."""
     return [
         *((0, f) for f in _gaps(trace, timeline)),
         *((0, f) for f in _syncs(trace, timeline)),
-        *((0, f) for f in _communication(trace, timeline)),
+        *((0, f) for f in _communication(trace, timeline, late)),
         *((1, f) for f in _fragmented(timeline)),
         *((2, f) for f in _copies(timeline)),
         *((2, f) for f in _hot_kernel(trace, timeline)),
@@ -112,7 +122,7 @@ def _gaps(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
     for cause, column in by_cause(timeline).items():
         ns = int(column.sum())
         share = ns / busy.window
-        if share < _NOTABLE or cause == "sync":
+        if share < NOTABLE or cause == "sync":
             continue  # synchronizes have a finding of their own
         severity: Severity = "critical" if _starved(timeline) and share >= GAP_HEALTHY else "warning"
         finding = _finding(
@@ -155,7 +165,7 @@ def _syncs(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
     # A blocking copy blocks without being a synchronize.
     blocked = max(figures.blocked_ns, causes["sync"])
     saves = min(shadow + causes["sync"], blocked, own_gap)
-    if saves < _NOTABLE * busy.window or not saves:
+    if saves < NOTABLE * busy.window or not saves:
         return []
     return [
         _finding(
@@ -177,28 +187,17 @@ def _sync_severity(timeline: DeviceTimeline, saves: int) -> Severity:
     return "critical" if _starved(timeline) and saves >= GAP_HEALTHY * busy.window else "warning"
 
 
-def _communication(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
+def _communication(trace: Trace, timeline: DeviceTimeline, late: RankSummary | None) -> list[Finding]:
+    """Communication that nothing hides, but for the wait for a late rank, which has a finding of its own."""
     busy = timeline.busy
+    waiting = late.late_ms or 0.0 if late and late.device != timeline.device else 0.0
     exposed = comm_exposed(timeline.operations, trace.names, busy.low, busy.high)
-    if exposed < _EXPOSED * busy.window or not exposed:
+    saves = exposed - waiting * 1e6 * timeline.iterations_in_window
+    if saves < EXPOSED * busy.window or not exposed:
         return []
-    severity: Severity = "critical" if exposed >= GAP_STARVED * busy.window else "warning"
-    return [
-        _finding(timeline, "exposed-communication", severity, exposed, comm_exposed=exposed / busy.window)
-    ]
-
-
-def _straggler(trace: Trace, timelines: Sequence[DeviceTimeline]) -> list[Finding]:
-    """The rank that the others wait for most."""
-    ranks = [rank for rank in rank_summaries(trace, timelines) if rank.late_ms is not None]
-    late = max(ranks, key=lambda rank: rank.late_ms or 0.0, default=None)
-    if late is None or not late.late_ms or late.late_ms < _NOTABLE * late.iteration_ms:
-        return []
-    share = late.late_ms / late.iteration_ms if late.iteration_ms else 0.0
-    severity: Severity = "critical" if share >= GAP_STARVED else "warning" if share >= _EXPOSED else "info"
-    return [
-        Finding("late-rank", severity, msgspec.to_builtins(late), late.late_ms, list(ACTIONS["late-rank"]))
-    ]
+    severity: Severity = "critical" if saves >= GAP_STARVED * busy.window else "warning"
+    evidence = {"comm_exposed": exposed / busy.window, "waiting_for_late_rank_ms": waiting}
+    return [_finding(timeline, "exposed-communication", severity, saves, **evidence)]
 
 
 def _fragmented(timeline: DeviceTimeline) -> list[Finding]:
@@ -208,7 +207,7 @@ def _fragmented(timeline: DeviceTimeline) -> list[Finding]:
         return []
     total = timeline.causes.total()
     saves = total["launch"] + total["device"]
-    if saves < _NOTABLE * busy.window and busy.gap < GAP_HEALTHY * busy.window:
+    if saves < NOTABLE * busy.window and busy.gap < GAP_HEALTHY * busy.window:
         return []  # launched far enough ahead, as graphs are, they keep the device busy
     return [
         _finding(
@@ -228,7 +227,7 @@ def _copies(timeline: DeviceTimeline) -> list[Finding]:
     """Copies that could hide behind kernels and do not."""
     busy, operations = timeline.busy, timeline.operations
     overlap = copy_compute_overlap(operations, busy.low, busy.high)
-    if overlap is None or overlap >= OVERLAP_HEALTHY or busy.copy_only < _NOTABLE * busy.window:
+    if overlap is None or overlap >= OVERLAP_HEALTHY or busy.copy_only < NOTABLE * busy.window:
         return []
     copies = clip(operations.union(operations.is_memcpy), busy.low, busy.high)
     bare = length(copies) - length(intersect(copies, operations.union(operations.is_kernel)))
@@ -236,7 +235,7 @@ def _copies(timeline: DeviceTimeline) -> list[Finding]:
     instead = busy.gap < GAP_HEALTHY * busy.window and busy.kernel < BUSY_STARVED * busy.window
     share = bare / busy.window
     severity: Severity = (
-        "critical" if instead or share >= GAP_STARVED else "warning" if share >= _EXPOSED else "info"
+        "critical" if instead or share >= GAP_STARVED else "warning" if share >= EXPOSED else "info"
     )
     time = (operations.end - operations.start).astype(np.float64)  # added up, absurd times would overflow
     with_host = np.isin(operations.kind, (CopyKind.HOST_TO_DEVICE, CopyKind.DEVICE_TO_HOST))

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from ai_prof.timeline.advice import ACTIONS
 from ai_prof.timeline.communication import comm_exposed, communication_rows
+from ai_prof.timeline.finding import Finding, Severity
+from ai_prof.timeline.healthy import EXPOSED, GAP_STARVED, NOTABLE
 from ai_prof.timeline.sequence import main_process
 
 if TYPE_CHECKING:
@@ -78,6 +81,21 @@ def rank_summaries(trace: Trace, timelines: Sequence[DeviceTimeline]) -> list[Ra
         _summary(trace, rank, timeline, late[i], None if last is None else int(last[i]) / late.shape[1])
         for i, (rank, timeline) in enumerate(ranks)
     ]
+
+
+def late_rank(trace: Trace, timelines: Sequence[DeviceTimeline]) -> RankSummary | None:
+    """The rank that the others wait for most, where that is worth a word."""
+    ranks = [rank for rank in rank_summaries(trace, timelines) if rank.late_ms is not None]
+    late = max(ranks, key=lambda rank: rank.late_ms or 0.0, default=None)
+    return late if late and late.late_ms and late.late_ms >= NOTABLE * late.iteration_ms else None
+
+
+def late_finding(late: RankSummary) -> Finding:
+    """What a late rank costs the others."""
+    ms = late.late_ms or 0.0
+    share = ms / late.iteration_ms if late.iteration_ms else 0.0
+    severity: Severity = "critical" if share >= GAP_STARVED else "warning" if share >= EXPOSED else "info"
+    return Finding("late-rank", severity, msgspec.to_builtins(late), ms, list(ACTIONS["late-rank"]))
 
 
 def _summary(

@@ -18,6 +18,7 @@ from ai_prof.trace.open import open_trace
 
 CAPTURES = Path(__file__).parent / "captures"
 TRACKS = {"gaps", "iterations"}
+REALTIME = 4  # CLOCK_REALTIME over CLOCK_MONOTONIC in af.Program, ns
 
 
 def program():
@@ -75,12 +76,19 @@ def test_every_event_has_the_fields_its_phase_requires(trace):
 def test_counts_and_times_are_exact(tmp_path, trace):
     made = program()
     by_kind = Counter(e["cat"] for e in trace["traceEvents"] if e["ph"] == "X" and e["cat"] not in TRACKS)
-    assert by_kind == {"kernel": 12, "memcpy": 4, "memset": 1, "call": 16, "sync": 4, "range": 1}
-    base = trace["baseTimeNanoseconds"]
-    assert base == 1_000_000_000
+    assert by_kind == {
+        "kernel": 12,
+        "gpu_memcpy": 4,
+        "gpu_memset": 1,
+        "cuda_runtime": 16,
+        "cuda_sync": 4,
+        "user_annotation": 1,
+    }
+    base = trace["baseTimeNanoseconds"] - REALTIME
+    assert base == 1_000_000_000 - 1
     kernels = [e for e in trace["traceEvents"] if e.get("cat") == "kernel" and e["name"] == 'na"me <T>']
     assert [int(e["dur"] * 1000) for e in kernels] == [10_003] * 4
-    first = next(e for e in trace["traceEvents"] if e.get("cat") == "memcpy")
+    first = next(e for e in trace["traceEvents"] if e.get("cat") == "gpu_memcpy")
     # The first call takes 4 us, and the copy starts 2 us later.
     assert int(first["ts"] * 1000) + base == 1_000_006_000
     assert first["args"]["bytes"] == 77
@@ -106,12 +114,14 @@ def test_arrows_join_launches_to_their_work(trace):
             flows.setdefault(event["id"], {})[event["ph"]] = event
     # 4 copies, 4 kernels, and two nodes of each of 4 graph launches.
     assert len(flows) == 16
-    events = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["cat"] not in {"range", *TRACKS}]
+    events = [
+        e for e in trace["traceEvents"] if e["ph"] == "X" and e["cat"] not in {"user_annotation", *TRACKS}
+    ]
     slices = {(e["pid"], e["tid"], e["ts"]): e for e in events}
     for flow in flows.values():
         origin, target = (slices[e["pid"], e["tid"], e["ts"]] for e in (flow["s"], flow["f"]))
-        assert origin["cat"] == "call"
-        assert target["cat"] in {"kernel", "memcpy"}
+        assert origin["cat"] == "cuda_runtime"
+        assert target["cat"] in {"kernel", "gpu_memcpy"}
         assert origin["args"]["correlation"] == target["args"]["correlation"]
 
 
@@ -120,7 +130,7 @@ def test_gaps_and_iterations_are_rows_of_their_device(tmp_path):
     target = tmp_path / "out.json"
     assert cli.main(["export", "--input", str(path), "--output", str(target)]) == 0
     written = load(target.read_text())
-    base = written["baseTimeNanoseconds"]
+    base = written["baseTimeNanoseconds"] - open_trace(path).realtime_offset_ns
     spans = {
         kind: [(int(e["ts"] * 1000) + base, int(e["dur"] * 1000), e) for e in written["traceEvents"]
                if e.get("cat") == kind]

@@ -13,7 +13,7 @@ import numpy as np
 from ai_prof.trace.model import Calls, CopyKind, Kernels, Memory, Ranges, SyncKind, Syncs
 from ai_prof.trace.readers.call_kinds import copy_kind
 from ai_prof.trace.readers.decimal_ns import INVALID, nanoseconds
-from ai_prof.trace.readers.kineto_events import CATEGORIES, HOST, TYPES, UNREADABLE, Kind
+from ai_prof.trace.readers.kineto_events import CATEGORIES, HOST, SYNCS, TYPES, UNREADABLE, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from ai_prof.trace.readers.kineto_events import DeviceEvent, Event, HostEvent
     from ai_prof.trace.tables import Names
 
-SYNCS = {
-    "Event Sync": SyncKind.EVENT_SYNCHRONIZE,
-    "Stream Wait Event": SyncKind.STREAM_WAIT_EVENT,
-    "Stream Sync": SyncKind.STREAM_SYNCHRONIZE,
-    "Context Sync": SyncKind.CONTEXT_SYNCHRONIZE,
-}
 _NO_ID32 = 0xFFFFFFFF
 _NO_GRID = (0, 0, 0)
 

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Union
 
 import msgspec
 
+from ai_prof.trace.model import SyncKind
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -57,7 +59,8 @@ CATEGORIES = {
     "Operator": Kind.OPERATOR,
 }
 HOST = {Kind.CALL, Kind.RANGE, Kind.OPERATOR}
-# The host's own work, arrows between events, and what repeats on the device side what the host said.
+# The host's own work, arrows between events, what repeats on the device side what the host said, and the
+# findings in timelines of our own.
 UNUSED = frozenset(
     {
         "",
@@ -73,11 +76,23 @@ UNUSED = frozenset(
         "external_correlation",
         "forward_backward",
         "fwdbwd",
+        "gaps",
         "gpu_user_annotation",
+        "iterations",
         "overhead",
         "python_function",
     }
 )
+
+
+SYNCS = {
+    "Unknown Sync": SyncKind.UNKNOWN,
+    "Event Sync": SyncKind.EVENT_SYNCHRONIZE,
+    "Stream Wait Event": SyncKind.STREAM_WAIT_EVENT,
+    "Stream Sync": SyncKind.STREAM_SYNCHRONIZE,
+    "Context Sync": SyncKind.CONTEXT_SYNCHRONIZE,
+    "Blocking Copy": SyncKind.BLOCKING_COPY,  # in timelines of our own
+}
 
 
 class HostArgs(msgspec.Struct, gc=False, frozen=True):

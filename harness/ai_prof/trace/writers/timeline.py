@@ -1,9 +1,10 @@
 """Writes a Trace as Chrome's Trace Event JSON, which Perfetto and chrome://tracing open.
 
 Each device and each process is a row group ("process" in the format), each stream and each thread a row.
-Iterations and gaps lie above a device's streams, and what NVML said of it runs below as counters.
-`ts` and `dur` are microseconds with three decimals, exact to the ns, counted from the trace's first event
-(`baseTimeNanoseconds` holds that moment on the trace's clock): a viewer reads them as doubles.
+Iterations and gaps lie above a device's streams, and what NVML said of it runs below as counters. Categories,
+args and `deviceProperties` are those of Kineto, so that what reads `torch.profiler` traces reads these too.
+`ts` and `dur` are microseconds with three decimals, exact to the ns, counted from just before the trace's
+first event (`baseTimeNanoseconds` is that moment since 1970): a viewer reads them as doubles.
 Format: "Trace Event Format", https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
 """
 
@@ -17,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ai_prof.trace.model import CallKind, CopyKind, SyncKind
+from ai_prof.trace.readers.kineto_events import SYNCS
 from ai_prof.trace.writers.atomic import atomic_file
 
 if TYPE_CHECKING:
@@ -41,6 +43,20 @@ _COUNTERS = {
 """Title of each counter, its series, and for each the column of the samples and its divisor."""
 
 
+_COPIES = {
+    CopyKind.UNKNOWN: "Memcpy",
+    CopyKind.HOST_TO_DEVICE: "Memcpy HtoD",
+    CopyKind.DEVICE_TO_HOST: "Memcpy DtoH",
+    CopyKind.DEVICE_TO_DEVICE: "Memcpy DtoD",
+    CopyKind.PEER_TO_PEER: "Memcpy PtoP",
+    CopyKind.HOST_TO_HOST: "Memcpy HtoH",
+    CopyKind.SET: "Memset",
+}
+_WORK = ("device", "stream", "context", "correlation", "graph", "graph_node")
+_WORK_ARGS = '{"device":%d,"stream":%d,"context":%d,"correlation":%d,"graph id":%d,"graph node id":%d,'
+_SYNCS = {kind: name for name, kind in SYNCS.items()}
+
+
 def write_timeline(trace: Trace, path: Path, tracks: Sequence[Track] = ()) -> None:
     """Write `path`, gzip-compressed if it ends in .gz; events stream, so memory stays bounded.
 
@@ -57,8 +73,8 @@ def write_timeline(trace: Trace, path: Path, tracks: Sequence[Track] = ()) -> No
 
 
 def _write(trace: Trace, tracks: Sequence[Track], file: IO[bytes]) -> None:
-    base = _first_time(trace)
-    file.write(b'{"displayTimeUnit":"ns","baseTimeNanoseconds":%d,"traceEvents":[\n' % base)
+    base = _first_time(trace) - 1  # readers take an event at 0 for one without a time
+    file.write(json.dumps(_header(trace, base))[:-1].encode() + b', "traceEvents": [\n')
     events = itertools.chain(
         _metadata(trace),
         _tracks(tracks, base),
@@ -73,6 +89,19 @@ def _write(trace: Trace, tracks: Sequence[Track], file: IO[bytes]) -> None:
         file.write(("" if first else ",\n").encode() + ",\n".join(batch).encode())
         first = False
     file.write(b"\n]}\n")
+
+
+def _header(trace: Trace, base: int) -> dict[str, Any]:
+    ranks = [process.rank for process in trace.processes if process.rank is not None]
+    return {
+        "displayTimeUnit": "ns",
+        "baseTimeNanoseconds": base + (trace.realtime_offset_ns or 0),
+        **({"distributedInfo": {"rank": ranks[0]}} if len(ranks) == len(trace.processes) == 1 else {}),
+        "deviceProperties": [
+            {"id": i, "name": device.name, "totalGlobalMem": device.memory_bytes, "numSms": device.units}
+            for i, device in enumerate(trace.devices)
+        ],
+    }
 
 
 def _first_time(trace: Trace) -> int:
@@ -154,26 +183,25 @@ def _meta(kind: str, where: tuple[int, int], args: dict[str, Any]) -> str:
 
 def _kernels(trace: Trace, base: int) -> Iterator[str]:
     names = _json_names(trace)
-    fields = ("start", "end", "device", "stream", "name", "correlation", "graph", "grid", "block")
-    more = _rows(trace.kernels, "registers", "shared_bytes")
-    for row, (registers, shared) in zip(_rows(trace.kernels, *fields), more, strict=True):
-        start, end, device, stream, name, correlation, graph, grid, block = row
-        where = (_device_pid(device), _tid(stream))
+    fields = ("start", "end", *_WORK, "name", "grid", "block", "registers", "shared_bytes")
+    for start, end, *work, name, grid, block, registers, shared in _rows(trace.kernels, *fields):
         args = (
-            f'{{"grid":{grid},"block":{block},"registers":{registers},"shared_bytes":{shared},'
-            f'"correlation":{correlation},"graph":{graph}}}'
+            f'{_WORK_ARGS % tuple(work)}"grid":{grid},"block":{block},'
+            f'"registers per thread":{registers},"shared memory":{shared}}}'
         )
-        yield _slice(names[name], "kernel", where, (start - base, end - base), args)
+        yield _slice(names[name], "kernel", _row(*work), (start - base, end - base), args)
 
 
 def _memory(trace: Trace, base: int) -> Iterator[str]:
-    fields = ("start", "end", "device", "stream", "kind", "bytes", "correlation")
-    for start, end, device, stream, kind, size, correlation in _rows(trace.memory, *fields):
-        what = "memset" if kind == CopyKind.SET else "memcpy"
-        name = what if kind == CopyKind.SET else f"memcpy {_words(CopyKind(kind))}"
-        where = (_device_pid(device), _tid(stream))
-        args = f'{{"bytes":{size},"correlation":{correlation}}}'
-        yield _slice(f'"{name}"', what, where, (start - base, end - base), args)
+    for start, end, *work, kind, size in _rows(trace.memory, "start", "end", *_WORK, "kind", "bytes"):
+        category = "gpu_memset" if kind == CopyKind.SET else "gpu_memcpy"
+        args = f'{_WORK_ARGS % tuple(work)}"bytes":{size}}}'
+        name = f'"{_COPIES[CopyKind(kind)]}"'
+        yield _slice(name, category, _row(*work), (start - base, end - base), args)
+
+
+def _row(device: int, stream: int, *_: int) -> tuple[int, int]:
+    return _device_pid(device), _tid(stream)
 
 
 def _host(trace: Trace, base: int) -> Iterator[str]:
@@ -185,15 +213,19 @@ def _host(trace: Trace, base: int) -> Iterator[str]:
     ):
         args = f'{{"kind":"{_words(CallKind(kind))}","correlation":{correlation}}}'
         where = (pids[process], _tid(thread))
-        yield _slice(names[name], "call", where, (start - base, end - base), args)
-    for start, end, process, thread, kind, stream, correlation in _rows(
-        trace.syncs, *fields, "kind", "stream", "correlation"
+        yield _slice(names[name], "cuda_runtime", where, (start - base, end - base), args)
+    for start, end, process, thread, kind, device, stream, correlation in _rows(
+        trace.syncs, *fields, "kind", "device", "stream", "correlation"
     ):
-        args = f'{{"stream":{stream},"correlation":{correlation}}}'
+        name = _SYNCS[SyncKind(kind)]
+        args = (
+            f'{{"cuda_sync_kind":"{name}","device":{device},"stream":{stream},"correlation":{correlation}}}'
+        )
         where = (pids[process], _tid(thread))
-        yield _slice(f'"{_words(SyncKind(kind))}"', "sync", where, (start - base, end - base), args)
+        yield _slice(f'"{name}"', "cuda_sync", where, (start - base, end - base), args)
     for start, end, process, thread, name in _rows(trace.ranges, *fields, "name"):
-        yield _slice(names[name], "range", (pids[process], _tid(thread)), (start - base, end - base), "{}")
+        where = (pids[process], _tid(thread))
+        yield _slice(names[name], "user_annotation", where, (start - base, end - base), "{}")
 
 
 def _words(kind: IntEnum) -> str:
@@ -253,6 +285,6 @@ def _flows(trace: Trace, base: int) -> Iterator[str]:
 def _arrow(phase: str, number: int, where: tuple[int, int], at: int) -> str:
     binding = ',"bp":"e"' if phase == "f" else ""
     return (
-        f'{{"ph":"{phase}","name":"launch","cat":"launch","id":{number},"pid":{where[0]},"tid":{where[1]},'
+        f'{{"ph":"{phase}","name":"ac2g","cat":"ac2g","id":{number},"pid":{where[0]},"tid":{where[1]},'
         f'"ts":{_us(at)}{binding}}}'
     )

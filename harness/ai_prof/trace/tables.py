@@ -1,4 +1,4 @@
-"""Builds the tables of a Trace from unsorted columns, and numbers its names."""
+"""Builds the tables of a Trace from unsorted columns, and turns ids into positions in its lists."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ai_prof.trace.model import Calls, Kernels, Memory, Ranges, Samples, Syncs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 Table = TypeVar("Table", Kernels, Memory, Syncs, Calls, Ranges, Samples)
 
@@ -23,6 +23,36 @@ class Names(dict[str, int]):
     def __missing__(self, name: str) -> int:
         number = self[name] = len(self)
         return number
+
+
+_DENSE = 1 << 16  # ids up to here, and a table for them, cost nothing to speak of
+_TABLES: dict[str, Any] = {
+    "kernels": Kernels,
+    "memory": Memory,
+    "syncs": Syncs,
+    "calls": Calls,
+    "ranges": Ranges,
+    "samples": Samples,
+}
+
+
+def make_tables(parts: Mapping[type, Sequence[dict[str, Any]]]) -> dict[str, Any]:
+    """All tables of a Trace by the names of its fields, each of its own parts; see `make_table`."""
+    return {name: make_table(table, parts.get(table, ())) for name, table in _TABLES.items()}
+
+
+def renumbered(ids: npt.NDArray[Any], number: Callable[[int], int]) -> npt.NDArray[np.int32]:
+    """Each id, (n,), replaced by its number; each distinct id is asked for once, in rising order."""
+    high, low = int(ids.max(initial=0)), int(ids.min(initial=0))
+    if low >= 0 and high <= _DENSE + len(ids):  # no sort, where a table does
+        distinct = np.flatnonzero(np.bincount(ids))
+        at, found = ids, np.zeros(high + 1, np.int32)
+        found[distinct] = [number(key) for key in distinct.tolist()]
+    else:
+        distinct, at = np.unique(ids, return_inverse=True)
+        found = np.array([number(key) for key in distinct.tolist()], np.int32)
+    numbers: npt.NDArray[np.int32] = found[at.reshape(-1)]
+    return numbers
 
 
 def make_table(table: type[Table], parts: Sequence[dict[str, Any]]) -> Table:

@@ -18,7 +18,6 @@ from ai_prof.trace.model import (
     Memory,
     Process,
     Ranges,
-    Samples,
     Source,
     Syncs,
     Trace,
@@ -26,13 +25,13 @@ from ai_prof.trace.model import (
 from ai_prof.trace.readers.call_kinds import call_kind, sync_kind
 from ai_prof.trace.readers.kineto_columns import Columns
 from ai_prof.trace.readers.kineto_stream import EventStream
-from ai_prof.trace.tables import Names, make_table
+from ai_prof.trace.tables import Names, make_tables, renumbered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ai_prof.trace.model import I64
+    from ai_prof.trace.model import I32, I64
 
 _RANK_IN_NAME = re.compile(r"rank[-_]?([0-9]+)", re.IGNORECASE)
 _SINCE_1970_NS = 10**18  # times beyond 2001 can only count from 1970
@@ -117,12 +116,7 @@ class _Job:
             names=tuple(self.names),
             devices=tuple(self.devices),
             processes=tuple(self.processes),
-            kernels=make_table(Kernels, self.parts[Kernels]),
-            memory=make_table(Memory, self.parts[Memory]),
-            syncs=make_table(Syncs, self.parts[Syncs]),
-            calls=make_table(Calls, self.parts[Calls]),
-            ranges=make_table(Ranges, self.parts[Ranges]),
-            samples=make_table(Samples, []),
+            **make_tables(self.parts),
             realtime_offset_ns=self.ranks[0].epoch_ns if self.ranks else None,
         )
 
@@ -193,15 +187,16 @@ class _Job:
                     part["device"] = self._device_numbers(part["device"], numbers, metadata)
             self.parts[table] += parts
 
-    def _device_numbers(self, ordinals: I64, numbers: dict[int, int], metadata: dict[str, Any]) -> I64:
+    def _device_numbers(self, ordinals: I64, numbers: dict[int, int], metadata: dict[str, Any]) -> I32:
         """A file's device ordinals as positions in the trace's devices."""
-        distinct, inverse = np.unique(ordinals, return_inverse=True)
-        for ordinal in distinct.tolist():
+
+        def number(ordinal: int) -> int:
             if ordinal not in numbers:
                 numbers[ordinal] = len(self.devices)
                 self.devices.append(_device(ordinal, metadata))
-        found: I64 = np.array([numbers[ordinal] for ordinal in distinct.tolist()], np.int64)
-        return found[inverse.reshape(-1)] if len(found) else found
+            return numbers[ordinal]
+
+        return renumbered(ordinals, number)
 
 
 def _device(ordinal: int, metadata: dict[str, Any]) -> Device:

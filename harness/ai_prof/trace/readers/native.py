@@ -27,10 +27,10 @@ from ai_prof.trace.readers.clocks import clock_map, device_clock_map, realtime_o
 from ai_prof.trace.readers.native_file import NativeFile, read_file, read_header
 from ai_prof.trace.readers.native_format import HOST_CLOCK, NONE32, NONE64, RECORDS, BlockType, DeviceKind
 from ai_prof.trace.readers.native_records import Records
-from ai_prof.trace.tables import Names, make_table
+from ai_prof.trace.tables import Names, make_tables, renumbered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from enum import IntEnum
     from pathlib import Path
 
@@ -51,7 +51,6 @@ LOSSES = {
     BlockType.RANGE: "range",
     BlockType.SAMPLE: "sample",
 }
-_DENSE = 1 << 16  # ids up to here, and a table for them, cost nothing to speak of
 _TIMED = frozenset(LOSSES) - {BlockType.SAMPLE, BlockType.OVERHEAD}
 
 
@@ -133,12 +132,7 @@ class _Merge:
             names=tuple(self.names),
             devices=tuple(device for _, device in self.devices.values()),
             processes=tuple(process for _, process in self.processes.values()),
-            kernels=make_table(Kernels, self.parts[Kernels]),
-            memory=make_table(Memory, self.parts[Memory]),
-            syncs=make_table(Syncs, self.parts[Syncs]),
-            calls=make_table(Calls, self.parts[Calls]),
-            ranges=make_table(Ranges, self.parts[Ranges]),
-            samples=make_table(Samples, self.parts[Samples]),
+            **make_tables(self.parts),
             realtime_offset_ns=offsets[len(offsets) // 2] if offsets else None,
         )
 
@@ -329,11 +323,11 @@ class _FileRows:
     def _names(self, ids: Ids) -> I32:
         """A file's string ids as positions in the trace's names."""
         strings, names = self.file.strings, self.merge.names
-        return _mapped(ids, lambda key: names[strings[key]] if key in strings else -1)
+        return renumbered(ids, lambda key: names[strings[key]] if key in strings else -1)
 
     def _devices(self, ids: Ids) -> I32:
         """A file's device ids as positions in the trace's devices."""
-        return _mapped(ids, lambda key: -1 if key == NONE32 else self._device_number(key))
+        return renumbered(ids, lambda key: -1 if key == NONE32 else self._device_number(key))
 
     def _device_number(self, ordinal: int) -> int:
         """Work of a device whose own record was lost still belongs to some device."""
@@ -353,17 +347,6 @@ class _FileRows:
 def _kinds(kind: Any, known: type[IntEnum]) -> I64:
     """Kinds as they are in the model; those of a later minor version are unknown, 0."""
     return np.where(np.isin(kind, list(known)), kind, 0).astype(np.int64)
-
-
-def _mapped(ids: Ids, number: Callable[[int], int]) -> I32:
-    """Each id replaced by its number; each distinct id is asked for once, in their order."""
-    if int(ids.max(initial=0)) <= _DENSE + len(ids):  # no sort, where a table does
-        distinct = np.flatnonzero(np.bincount(ids))
-        numbers = np.zeros(int(ids.max(initial=0)) + 1, np.int32)
-        numbers[distinct] = [number(key) for key in distinct.tolist()]
-        return numbers[ids]
-    distinct, inverse = np.unique(ids, return_inverse=True)
-    return np.array([number(key) for key in distinct.tolist()], np.int32)[inverse]
 
 
 def _ids(column: Ids) -> I64:

@@ -22,7 +22,6 @@ from ai_prof.trace.model import (
     Memory,
     Process,
     Ranges,
-    Samples,
     Source,
     Syncs,
     Trace,
@@ -38,15 +37,13 @@ from ai_prof.trace.readers.nsys_tables import (
     range_rows,
     sync_rows,
 )
-from ai_prof.trace.tables import Names, make_table
+from ai_prof.trace.tables import Names, make_tables, renumbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
-
-    from ai_prof.trace.model import I64
 
     Flags = npt.NDArray[np.bool_]
 
@@ -131,12 +128,7 @@ class _Merge:
             names=tuple(self.names),
             devices=tuple(self.devices),
             processes=tuple(self.processes),
-            kernels=make_table(Kernels, self.parts[Kernels]),
-            memory=make_table(Memory, self.parts[Memory]),
-            syncs=make_table(Syncs, self.parts[Syncs]),
-            calls=make_table(Calls, self.parts[Calls]),
-            ranges=make_table(Ranges, self.parts[Ranges]),
-            samples=make_table(Samples, []),
+            **make_tables(self.parts),
             realtime_offset_ns=self.epochs[0] if self.epochs else None,
         )
 
@@ -186,7 +178,7 @@ class _Export:
         self.worked |= "context" in part and len(part["start"]) > 0
         part["start"], part["end"] = part["start"] + self.shift, part["end"] + self.shift
         global_pid = part["process"]
-        part["process"] = _mapped(global_pid, self._process)
+        part["process"] = renumbered(global_pid, self._process)
         if "correlation" in part:
             # Each process counts its correlations from 1.
             own, base = part["correlation"], part["process"].astype(np.int64) << 32
@@ -195,7 +187,7 @@ class _Export:
             device = np.full(len(global_pid), -1, np.int64)
             for key in np.unique(global_pid).tolist():
                 mine = global_pid == key
-                device[mine] = _mapped(part["device"][mine], partial(self._device, _pid(key)))
+                device[mine] = renumbered(part["device"][mine], partial(self._device, _pid(key)))
             part["device"] = device
         return part
 
@@ -229,13 +221,6 @@ def _named(ordinal: int, known: Mapping[str, Any]) -> Device:
         memory_bytes=int(known.get("totalMemory") or 0),
         units=int(known.get("smCount") or 0),
     )
-
-
-def _mapped(column: I64, number: Callable[[int], int]) -> I64:
-    """Each value replaced by its number; each distinct value is asked for once."""
-    distinct, inverse = np.unique(column, return_inverse=True)
-    numbers: I64 = np.array([number(value) for value in distinct.tolist()], np.int64)
-    return numbers[inverse.reshape(-1)] if len(numbers) else numbers
 
 
 def _pid(global_pid: int) -> int:

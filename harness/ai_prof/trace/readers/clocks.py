@@ -10,9 +10,12 @@ import numpy as np
 from ai_prof.trace.readers.native_format import HOST_CLOCK
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from ai_prof.trace.model import I64
     from ai_prof.trace.readers.native_records import Rows
 
+_CHUNK = 1 << 16  # times mapped at once: what is made on the way stays in the cache
 _SPACING_NS = 50_000_000  # closer readings add more noise than drift
 _RATE_SPAN_NS = 500_000_000  # shorter calibrations say nothing of the rate outside them
 
@@ -26,15 +29,21 @@ class ClockMap:
 
     def __call__(self, times: I64) -> I64:
         """Times on the target's clock. Floats carry only the drift since the nearest reading."""
-        if not len(self.source):
-            return times.astype(np.int64)
+        mapped = times.astype(np.int64)
+        if len(self.source):
+            drift = _drift(self.source, self.target)
+            for begin in range(0, len(times), _CHUNK):
+                mapped[begin : begin + _CHUNK] += self._shift(mapped[begin : begin + _CHUNK], drift)
+        return mapped
+
+    def _shift(self, times: I64, drift: npt.NDArray[np.float64]) -> I64:
+        """What to add to times, (n,)."""
         segment = np.clip(np.searchsorted(self.source, times, side="right") - 1, 0, len(self.source) - 1)
-        drift = _drift(self.source, self.target)
         # Before the first reading its own segment's drift, after the last the whole calibration's.
         since = times - self.source[segment]
         rate = np.where(times < self.source[0], drift[-1], drift[segment])
         shift: I64 = (self.target - self.source)[segment] + np.rint(since * rate).astype(np.int64)
-        return times + shift
+        return shift
 
 
 def clock_map(clocks: Rows, clock: int) -> ClockMap | None:
@@ -67,7 +76,7 @@ def realtime_offset(clocks: Rows) -> int | None:
     return int(offsets[len(offsets) // 2])
 
 
-def _drift(source: I64, target: I64) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _drift(source: I64, target: I64) -> npt.NDArray[np.float64]:
     """Relative rate difference in each segment, and outside the calibration (last entry); (n,)."""
     span = int(source[-1] - source[0])
     outside = (int(target[-1] - target[0]) - span) / span if span >= _RATE_SPAN_NS else 0.0

@@ -313,10 +313,11 @@ class _FileRows:
 
     def _device_times(self, rows: Records) -> tuple[I64, I64]:
         start, end, devices = rows["start"], rows["end"], rows["device"]
-        for device in np.unique(devices).tolist():
+        distinct = np.unique(devices).tolist()
+        for device in distinct:
             convert = device_clock_map(self.clocks, device)
             if convert:
-                mine = devices == device
+                mine = devices == device if len(distinct) > 1 else slice(None)
                 start[mine], end[mine] = convert(start[mine]), convert(end[mine])
         return start + self.shift, end + self.shift
 

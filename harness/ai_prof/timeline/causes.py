@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ai_prof.timeline.operations import Operations
-    from ai_prof.trace.model import I64, Trace
+    from ai_prof.trace.model import I32, I64, Trace
 
 CAUSES = ("launch", "sync", "data", "host", "wait", "device", "unknown")
 LATENCY_NS = 5_000
@@ -69,7 +69,7 @@ def gap_causes(
     drained = Intervals(np.full(len(gaps.start), -1, np.int64), np.full(len(gaps.start), -1, np.int64))
     states = _HostStates(trace, operations, device)
     processes, threads = operations.process[following], operations.thread[following]
-    for process, thread in np.unique(np.stack((processes, threads), 1)[hosts], axis=0).tolist():
+    for process, thread in _pairs(processes[hosts], threads[hosts]):
         mine = np.flatnonzero(hosts & (processes == process) & (threads == thread))
         stretches = Intervals(gaps.start[mine], gaps.end[mine])
         blocked, inside = states.of(process, thread)
@@ -88,6 +88,15 @@ def gap_causes(
         drained.start[mine[sync_gap[over]]] = blocked.start[which]
         drained.end[mine[sync_gap[over]]] = sync.end[over]
     return GapCauses(by_gap, following, _sync_shadow(operations, gaps, following, hosts, drained))
+
+
+def _pairs(processes: I32, threads: I64) -> list[tuple[int, int]]:
+    """Each process with each of its threads, once; rows of both columns belong together."""
+    return [
+        (process, thread)
+        for process in np.unique(processes).tolist()
+        for thread in np.unique(threads[processes == process]).tolist()
+    ]
 
 
 class _HostStates:

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <new>
 #include <string>
 #include <thread>
@@ -29,6 +30,7 @@ int (*g_attach)(int, int, int) = nullptr;
 MockCupti* g_mock = nullptr;
 decltype(&::mock_emit) g_emit = nullptr;
 decltype(&::mock_now) g_now = nullptr;
+std::filesystem::path g_cuda_is_down;  // while this file is there
 
 // What an attacher does, in this process.
 class Attacher {
@@ -141,13 +143,29 @@ void the_window_ends_by_itself(const Folder& folder) {
 void without_cuda_nothing_is_written(const Folder& folder) {
   using namespace std::string_literals;
   const std::string path = folder.path / "nothing";
-  setenv("MOCK_CUDA_IS_DOWN", "1", 1);
+  std::ofstream(g_cuda_is_down).close();
   const Attacher attacher(settings("AI_PROF_DURATION=0.2\0"s));
   CHECK(attacher.enter(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) == 0);
   attacher.go();
   CHECK(attacher.reaches(kNoCuda));
-  unsetenv("MOCK_CUDA_IS_DOWN");
+  std::filesystem::remove(g_cuda_is_down);
   CHECK(std::filesystem::file_size(path) == 0);
+}
+
+void cuda_may_come_up_while_it_is_waited_for(const Folder& folder) {
+  const std::string path = folder.path / "late";
+  std::ofstream(g_cuda_is_down).close();
+  const Attacher attacher(settings());
+  CHECK(attacher.enter(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) == 0);
+  attacher.go();
+  CHECK(attacher.reaches(kAwaitsCuda));
+  CHECK(!g_mock->subscribed);
+  std::filesystem::remove(g_cuda_is_down);
+  CHECK(attacher.reaches(kRecording));
+  emit_kernel();
+  attacher.control->request = kStop;
+  CHECK(attacher.reaches(kEnded));
+  CHECK(CaptureFile(path).records<format::KernelRecord>(format::kKernel).size() == 1);
 }
 
 void bad_input_is_told_to_the_attacher() {
@@ -213,6 +231,8 @@ int main(int count, char** words) {
   if (count != 4) return 2;
   const Folder folder;
   setenv("AI_PROF_OUTPUT", folder.path.c_str(), 1);
+  g_cuda_is_down = folder.path / "cuda-is-down";
+  setenv("MOCK_CUDA_IS_DOWN_WHILE", g_cuda_is_down.c_str(), 1);
   dlopen(words[3], RTLD_NOW);
   // By the name under which the library looks for a libcupti that the program has.
   const std::filesystem::path cupti = folder.path / "libcupti.so.13";
@@ -228,6 +248,7 @@ int main(int count, char** words) {
   rounds_record_and_leave_cupti_free(folder);
   the_window_ends_by_itself(folder);
   without_cuda_nothing_is_written(folder);
+  cuda_may_come_up_while_it_is_waited_for(folder);
   bad_input_is_told_to_the_attacher();
   setenv("AI_PROF_ENABLE", "standby", 1);
   standby_is_woken(folder, reinterpret_cast<int (*)()>(dlsym(library, "InitializeInjection")));

@@ -1,5 +1,6 @@
 // A driver with one device, for the calls that need no context.
 #include <cuda.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -14,7 +15,8 @@ CUresult cuDriverGetVersion(int* version) {
 
 CUresult cuDeviceGetCount(int* count) {
   *count = 1;
-  return std::getenv("MOCK_CUDA_IS_DOWN") == nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+  const char* down = std::getenv("MOCK_CUDA_IS_DOWN_WHILE");  // this file is there
+  return down == nullptr || access(down, F_OK) != 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 
 CUresult cuDeviceGet(CUdevice* device, int ordinal) {

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 SUFFIX = ".stacks.jsonl"
 SCHEMA = "ai-prof/stacks/1"
 RATE_HZ = 200
+_MOST_ERRORS = 0.05  # share of the samples; more is said
 _READY_SECONDS = 30.0
 _END_SECONDS = 30.0
 _PR_SET_PDEATHSIG = 1
@@ -132,7 +133,7 @@ class Sampler:
         return lines[0].removeprefix("Error: ") if lines else "py-spy did not start"
 
     def end(self, path: Path | None) -> str | None:
-        """End it and write what it saw to `path`, or drop it; the reason when nothing could be kept."""
+        """End it and write what it saw to `path`, or drop it; the reason when not all could be kept."""
         self.asked_ns = time.monotonic_ns()
         self._program.send_signal(signal.SIGINT)
         try:
@@ -149,10 +150,9 @@ class Sampler:
             return said.splitlines()[-1] if said else "py-spy left nothing"
         finally:
             self._folder.cleanup()
-        self._write(path, events, said, ended_ns)
-        return None
+        return self._write(path, events, said, ended_ns)
 
-    def _write(self, path: Path, events: list[_Event], said: str, ended_ns: int) -> None:
+    def _write(self, path: Path, events: list[_Event], said: str, ended_ns: int) -> str | None:
         last_ns = max((event.ts for event in events), default=0) * 1000
         asked = self.asked_ns if "because Control-C" in said else None
         start, error = zero_of(self.began_ns, self.spoke_ns, asked, ended_ns, last_ns)
@@ -164,6 +164,8 @@ class Sampler:
         temporary = path.with_name(path.name + ".partial")
         temporary.write_bytes(msgspec.json.Encoder().encode_lines(lines))
         temporary.replace(path)
+        torn = f"{errors} of {samples + errors} samples could not be read and are missing"
+        return torn if errors > _MOST_ERRORS * (samples + errors) else None
 
 
 class Samplers:
@@ -195,7 +197,7 @@ class Samplers:
             capture = files.get(pid)
             why = sampler.end(capture.with_suffix(SUFFIX) if capture is not None else None)
             if why is not None:
-                self._say(f"no stacks of process {pid}: {why}")
+                self._say(f"stacks of process {pid}: {why}")
 
     def __exit__(self, *_: object) -> None:
         """End those that still run, and drop what they saw."""

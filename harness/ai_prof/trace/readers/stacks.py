@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,7 +37,7 @@ class _Found:
     """What the files of one capture hold together."""
 
     def __init__(self) -> None:
-        self.rows: list[tuple[int, int, int, int, int]] = []
+        self.rows = array("q")  # start, end, process, thread, stack
         self.stacks: list[tuple[str, ...]] = []
         self.error_ns = 0
         self.warnings: list[str] = []
@@ -67,12 +68,13 @@ class _Found:
                     here[line.stack] = len(self.stacks)
                     self.stacks.append(line.frames)
                 else:
-                    self.rows.append((line.start, line.end, process, line.thread, here[line.stack]))
+                    self.rows.extend((line.start, line.end, process, line.thread, here[line.stack]))
         except (msgspec.DecodeError, KeyError):
             self.warnings.append(f"{path.name}: it is damaged or cut, and was read up to there")
 
     def table(self) -> Stacks:
-        rows = np.array(sorted(self.rows), np.int64).reshape(-1, 5)
+        rows = np.array(self.rows, np.int64).reshape(-1, 5)
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]
         return Stacks(
             start=rows[:, 0],
             end=rows[:, 1],

@@ -260,6 +260,22 @@ def test_torch_profiler_in_the_target_afterwards(
         row(f"torch.profiler in {steps.name} afterwards: launches", str(seen["launches"]), "> 0")
         assert seen["kernels"] > 0
         assert seen["launches"] > 0
+
+
+def test_an_attach_after_torch_profiler_works_or_says_why_not(
+    place: Place, decoding: Steps, row: Callable[..., None]
+) -> None:
+    """The profiler may keep CUPTI for the rest of the process."""
+    folder = place.path / "after-profiler"
+    pid = decoding.program.pid
+    code, said = place.ai_prof("attach", "--pid", pid, "--duration", "1", "--output", folder)
+    if code == 0:
+        row("attach after torch.profiler: kernels", str(len(open_trace(folder).kernels.start)), "> 0")
+        assert len(open_trace(folder).kernels.start) > 0
+    else:
+        row("attach after torch.profiler", "refused: CUPTI is held")
+        assert code == 4, said
+        assert "another tool holds CUPTI" in said
     decoding.end()
 
 

@@ -78,6 +78,7 @@ class Target:
     launcher: bool = True
     allocators: int = 0
     standby: bool = False
+    variables: dict[str, str] = field(default_factory=dict)
     under: tuple[str, ...] = ()  # the words of a launcher before its own
     page: mmap.mmap = field(init=False)
     program: subprocess.Popen[bytes] = field(init=False)
@@ -101,7 +102,7 @@ class Target:
         assert until(lambda: self.count("computed") > 0 and (not self.launcher or self.count("launched") > 0))
 
     def environment(self) -> dict[str, str]:
-        bare = environment()
+        bare = environment(**self.variables)
         library = library_path()
         assert library is not None
         standby = {"AI_PROF_ENABLE": "standby", INJECTION: self.inside(Path(library))}

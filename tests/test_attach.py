@@ -371,6 +371,16 @@ def test_a_busy_program_has_no_thread_to_borrow(start: Callable[..., Target], tm
     assert target.end() == 7
 
 
+def test_a_program_whose_cupti_is_held_is_refused(start: Callable[..., Target], tmp_path: Path) -> None:
+    target = start(variables={"MOCK_CUPTI_IS_HELD": "1"})
+    done = ai_prof("attach", "--pid", target.pid, "--duration", "1", "--output", tmp_path / "out")
+    assert done.returncode == 4
+    assert "another tool holds CUPTI in this process (torch.profiler" in done.stderr
+    assert not (tmp_path / "out").exists()
+    target.assert_goes_on()
+    assert target.end() == 7
+
+
 def test_a_stopped_program_is_refused_and_stays_so(start: Callable[..., Target], tmp_path: Path) -> None:
     target = start()
     target.program.send_signal(signal.SIGSTOP)

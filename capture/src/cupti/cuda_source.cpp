@@ -47,6 +47,10 @@ Recorder* CudaSource::start(const Config& config) {
   std::string error;
   const bool begun = source->load(error) && source->begin(error);
   if (!begun) say("CUDA is not captured: " + error);
+  if (!begun && config.attached) {  // the attacher is told, and wants no file
+    source->inert_.store(true, std::memory_order_relaxed);
+    return nullptr;
+  }
   Recorder* recorder = Recorder::start(config, *source, "cuda");
   if (recorder == nullptr) {
     if (begun) source->abandon();

@@ -26,7 +26,7 @@ class CudaSource final : public Source {
   // Loads CUPTI and begins to record, then opens the file: the exit handlers of what was loaded last run
   // first, and the recorder's must run before CUPTI's. Whatever fails is said and kept in the file's META.
   // One at a time in a process; the source lives for ever.
-  // Null when there is no file to write to.
+  // Null when there is no file to write to, and in an attached process when nothing can be captured.
   static Recorder* start(const Config& config);
 
   // A capture is under way in this process.

@@ -2,6 +2,7 @@
 // real one does.
 #include <time.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <set>
@@ -146,6 +147,7 @@ CUptiResult cuptiGetResultString(CUptiResult result, const char** text) {
 
 CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* subscriber, CUpti_CallbackFunc, void*) {
   if (g_mock.subscribe_result != CUPTI_SUCCESS) return g_mock.subscribe_result;
+  if (std::getenv("MOCK_CUPTI_IS_HELD") != nullptr) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
   *subscriber = reinterpret_cast<CUpti_SubscriberHandle>(&g_mock);
   g_mock.subscribed = true;
   return CUPTI_SUCCESS;

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ai_prof.baselines.history import Point
 
 
-SHOWN = 8  # digits of a commit, two of which have to fit on a line
+SHOWN = 12  # digits of a commit
 
 
 class Level(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,31 +121,22 @@ def levels_of(series: Sequence[Point]) -> list[Level]:
 
 
 def show(levels: Sequence[Level]) -> None:
-    """Print one line a level; those of one series follow one another."""
-    for key, of_machine in itertools.groupby(levels, key=lambda level: level.machine_key):
-        table = Table(title=key, title_justify="left", box=None)
-        table.add_column("workload", overflow="fold")
+    """Print one line a level, a table a workload; those of one series follow one another."""
+    for (key, workload), of_one in itertools.groupby(levels, key=lambda lv: (lv.machine_key, lv.workload)):
+        table = Table(title=f"{workload}, {key}", title_justify="left", box=None)
         table.add_column("metric", no_wrap=True)
-        for name in ("level", "change", "values"):
-            table.add_column(name, justify="right")
-        for name in ("since", "commits"):
+        for name in ("level", "change", "builds"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for name in ("since", "commit"):
             table.add_column(name, no_wrap=True)
-        for level in of_machine:
+        for level in of_one:
             metric = METRICS[level.metric]
-            first = level.change is None
             table.add_row(
-                level.workload if first else "",
-                metric.label if first else "",
+                metric.label if level.change is None else "",
                 value(level.median, metric.unit),
                 change(level.change, metric.unit),
                 str(level.points),
                 level.since[:10],
-                _commits(level),
+                (level.commit or NOTHING)[:SHOWN],
             )
         OutputConsole().print(table)
-
-
-def _commits(level: Level) -> str:
-    """Where the level first appears: after one commit and by another."""
-    commit = (level.commit or NOTHING)[:SHOWN]
-    return commit if level.change is None else f"{(level.before or NOTHING)[:SHOWN]}..{commit}"

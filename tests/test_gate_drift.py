@@ -142,19 +142,19 @@ def test_a_wanted_change_counts_for_the_anchor_and_a_won_one_too():
     assert {run.session for run in second.runs} == {"s1"}
     assert {run.session for run in second.anchor.runs} == {"s0"}
     # Back to where the anchor was pinned would be a loss of what was won.
-    back = drift.compare(second.anchor, second.runs, machine.session("s2"), Rules(), QUIET)
+    since = [*second.runs, *machine.session("s2", slower=0.8), *machine.session("s3", slower=0.8)]
+    back = drift.compare(second.anchor, since, machine.session("s4"), Rules(), QUIET)
     assert any(item.real and item.worse and item.p_joint < 0.01 for item in back)
 
 
 def test_policies_and_floors_hold_for_drift():
-    anchor = Anchor(when="2026-01-01", commit=None, runs=[make_run(order=i) for i in range(3)])
+    baseline = [make_run(session=f"s{i}") for i in range(3)]
+    anchor = Anchor(when="2026-01-01", commit=None, runs=baseline[:1])
     slow = [make_run(session="now", order=i, kernel_time=3.3, latency=4.3) for i in range(3)]
-    everything = {c.metric.key for c in drift.compare(anchor, anchor.runs, slow, Rules(), QUIET) if c.real}
+    everything = {c.metric.key for c in drift.compare(anchor, baseline, slow, Rules(), QUIET) if c.real}
     assert everything == {"iteration_ms", "kernel_time_ms"}
     rules = Rules(policy={"kernel_time_ms": "warn"})
-    assert "kernel_time_ms" not in {
-        c.metric.key for c in drift.compare(anchor, anchor.runs, slow, rules, QUIET)
-    }
+    assert "kernel_time_ms" not in {c.metric.key for c in drift.compare(anchor, baseline, slow, rules, QUIET)}
 
 
 def test_the_spread_is_that_of_steps_not_of_the_drift():
@@ -187,3 +187,32 @@ def test_a_promised_count_that_varies_is_said():
     assert verdict.reason is Reason.STRUCTURE_CHANGED
     assert verdict.why == "synchronizes per iteration vary, though workload.toml promises them constant"
     assert decide.screen_workload(WORKLOAD, old, new, rules=Rules(), priors=QUIET).reason is Reason.PASS
+
+
+@pytest.mark.parametrize("session_sd", [0.002, 0.02, 0.12])
+def test_identical_code_drifts_no_more_often_than_it_should(session_sd):
+    """Each draw is an anchor of one session, a baseline of three, and a candidate's two halves."""
+    alarms, draws = 0, 150
+    for seed in range(draws):
+        machines = [Machine(100 * seed + i, session_sd=session_sd) for i in range(4)]
+        baselines = {str(i): machine.baseline(3) for i, machine in enumerate(machines)}
+        priors = screen.shared_priors(baselines, "cuda")
+        anchor = Anchor(when="", commit=None, runs=baselines["0"][:3])
+        runs = machines[0].session("now", 6)
+        stood = [
+            {
+                item.metric.key
+                for item in drift.compare(anchor, baselines["0"], half, Rules(), priors)
+                if item.worse and item.real and item.p_joint <= drift.ALPHA
+            }
+            for half in (runs[:3], runs[3:])
+        ]
+        alarms += bool(stood[0] & stood[1])
+    assert alarms <= 5  # 1 % of 150, and no more than chance allows beyond (99.5 %)
+
+
+def test_a_young_baseline_knows_no_drift():
+    runs = [make_run(order=i) for i in range(3)]
+    anchor = Anchor(when="", commit=None, runs=runs)
+    slow = [make_run(session="now", order=i, kernel_time=6.0, latency=7.0) for i in range(3)]
+    assert drift.compare(anchor, runs, slow, Rules(), QUIET) == []

@@ -9,7 +9,7 @@ import msgspec
 
 from ai_prof.gate import acceptance, confirm, drift, judge, notes, profile_cells, repeated, screen, structure
 from ai_prof.gate.comparison import Comparison, holm
-from ai_prof.gate.conclude import CODES, FAIL_ON, build
+from ai_prof.gate.conclude import FAIL_ON, build
 from ai_prof.gate.explain import explained
 from ai_prof.gate.latency import quantile_note, quantile_of, summarised
 from ai_prof.gate.metrics import METRICS, TOTALS, Rules
@@ -116,7 +116,7 @@ def screen_workload(  # noqa: PLR0913 - all that a comparison rests on
     verdict = _conclude(verdict, compared=found.compared + len(items))
     if verdict.reason is Reason.PASS and found.broken:
         verdict.reason, verdict.why = Reason.STRUCTURE_CHANGED, "; ".join(found.broken)
-    if anchor is None or verdict.flagged or verdict.reason in {Reason.REGRESSED, Reason.INCOMPARABLE}:
+    if anchor is None or verdict.flagged or verdict.reason not in drift.MAY_HAVE_DRIFTED:
         return verdict
     return drift.flag(verdict, drift.compare(anchor, sound, candidate, rules, priors, accepted), anchor)
 
@@ -165,7 +165,7 @@ def settle(  # noqa: PLR0913 - all that a comparison rests on
         name = verdict.workload
         if name in settled:
             final = _settled(verdict, fresh[name], settled[name], floors[name], alpha)
-            if CODES[final.reason] == 0:
+            if final.reason in drift.MAY_HAVE_DRIFTED:
                 # What the screen flagged and fresh runs cleared may have drifted all the same.
                 own = rules.get(name, Rules())
                 again = drift.settled(final, fresh[name].head, own, priors, len(verdicts))

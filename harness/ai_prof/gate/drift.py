@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
 ALPHA = 0.01
 FLOORS = 3.0  # a drift must exceed this many of a metric's floors: 3 % of latency
+LEAST_SESSIONS = 3  # of the baseline: before, nobody knows how sessions of this workload vary
 PLACE = "since the anchor"
+# One that improved is on its way back.
+MAY_HAVE_DRIFTED = frozenset({Reason.PASS, Reason.STRUCTURE_CHANGED, Reason.ACCEPTED})
 
 
 def compare(  # noqa: PLR0913, PLR0917 - all that a comparison rests on
@@ -42,7 +45,12 @@ def compare(  # noqa: PLR0913, PLR0917 - all that a comparison rests on
     priors: Mapping[str, Prior],
     accepted: Sequence[Acceptance] = (),
 ) -> list[Comparison]:
-    """Every total that may fail alone against the anchor; `p_joint` holds Holm's p over them."""
+    """Every total that may fail alone against the anchor; `p_joint` holds Holm's p over them.
+
+    Nothing is compared while the baseline is too young to tell how sessions vary.
+    """
+    if len({run.session for run in baseline}) < LEAST_SESSIONS:
+        return []
     since = [*anchor.accepted, *(each for each in accepted if each.place == PLACE)]
     pinned = acceptance.moved(anchor.runs, [msgspec.structs.replace(each, place="") for each in since], rules)
     compared = []

@@ -85,6 +85,13 @@ def test_a_ref_that_names_nothing(project, ref):
         resolve(project.root, ref)
 
 
+def test_git_is_asked_about_this_repository_also_within_a_hook_of_another(project, monkeypatch):
+    monkeypatch.setenv("GIT_DIR", "/nonexistent")
+    monkeypatch.setenv("GIT_INDEX_FILE", "/nonexistent/index")
+    commit = resolve(project.root, "HEAD")
+    assert worktree(project.root, commit, None, 60).commit == commit
+
+
 @needs_library
 def test_without_a_baseline_a_commit_is_compared_straight(project, capsys):
     base = project.git("rev-parse", "HEAD")

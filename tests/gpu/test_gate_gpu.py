@@ -1,4 +1,4 @@
-"""The environment guard, `--against`, `accept` and `bisect` on a real GPU. About four minutes, alone on it."""
+"""The environment guard, `--against`, `accept` and `bisect` on a real GPU. Four minutes, alone on it."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def _build(root: Path, command: str | None, output: Path, timeout_s: float) -> N
     if command is None:
         return
     output.mkdir(exist_ok=True)
-    mark = f"AI_PROF_BUILD={os.getpid()}-{output.name}"
+    mark = f"BUILT_BY_AI_PROF={os.getpid()}-{output.name}"
     key, _, value = mark.partition("=")
     env = {name: text for name, text in os.environ.items() if not name.startswith("AI_PROF_")}
     ended = process.run(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+OF_A_HOOK = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +35,20 @@ def inspect(root: Path) -> Checkout:
 
 
 def git(root: Path, *arguments: str) -> str | None:
-    """What a git command prints; None where it fails, or where there is no git."""
+    """What a git command prints, untranslated; None where it fails, or where there is no git.
+
+    It is about `root`, also within a hook of another repository, which git tells where that one lies.
+    """
+    env = {name: text for name, text in os.environ.items() if name not in OF_A_HOOK}
     try:
-        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["git", *arguments],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**env, "LC_ALL": "C"},
+        )
     except FileNotFoundError:
         return None
     return done.stdout.strip() if done.returncode == 0 else None

@@ -81,7 +81,8 @@ class Settler:
         elif self.runs * self.bench.seconds[name] > budget.left_s:
             verdict.notes.append(spent)
         else:
-            self._say(f"{name}: base could not be run ({no_base}); {self.runs} fresh runs settle it")
+            why = no_base if verdict.drift else f"base could not be run ({no_base})"
+            self._say(f"{name}: {why}; {self.runs} fresh runs of this tree settle it")
             fresh = self.bench.again(self.workloads[name], self.runs)
             return msgspec.structs.replace(fresh, no_base=no_base)
         return Fresh()
@@ -94,7 +95,7 @@ class Settler:
         """The other side, built; or why there is none to run."""
         workload = self.workloads[verdict.workload]
         if verdict.drift:
-            return BaseError("the anchor is older than base")
+            return BaseError("it drifted from the anchor's stored runs")
         commit = self._commit(verdict)
         if commit is None:
             return BaseError("its baseline is not of one commit")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -111,6 +113,17 @@ def test_a_writer_that_is_killed_lets_the_next_one_in(tmp_path):
         os.kill(holder.pid, signal.SIGKILL)
     with one_writer(tmp_path):
         assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_locked_is_said(tmp_path, monkeypatch, capsys):
+    def refuse(*_args):
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with one_writer(tmp_path):
+        write_file(tmp_path / "file", b"kept")
+    assert (tmp_path / "file").read_bytes() == b"kept"
+    assert "cannot be locked" in capsys.readouterr().err
 
 
 def test_a_refresh_that_another_one_overtook_adds_to_it():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,7 +55,12 @@ def one_writer(folder: Path) -> Iterator[None]:
             f"{folder}: cannot be written ({error.strerror}): check the folder's permissions"
         ) from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:  # as NFS says of a folder
+            sys.stderr.write(
+                f"ai-prof: {folder} cannot be locked ({error.strerror}): let nobody else write there now\n"
+            )
         for leftover in folder.glob(f".*{PARTIAL}"):  # of a writer that was killed
             leftover.unlink(missing_ok=True)
         yield

@@ -61,8 +61,11 @@ class Bases:
         """
         if self.head.is_exactly(commit):
             return Side(self.head, workload, self.pythons[workload.name])
+        if not self.workloads.resolve().is_relative_to(self.head.root.resolve()):
+            raise BaseError(f"{self.workloads} is no part of the checkout: it has no older state")
         checkout = worktree(self.head.root, commit, self.build, self.build_timeout_s, self.keep)
-        own = checkout.root / self.workloads.relative_to(self.head.root) / workload.name / FILE
+        inside = self.workloads.resolve().relative_to(self.head.root.resolve())
+        own = checkout.root / inside / workload.name / FILE
         python = self._python(checkout.root, workload)
         try:
             theirs = load(own) if own.exists() else workload

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from gate_runs import counts_alone
 
 from ai_prof.cli import main
 from ai_prof.errors import EnvironmentInvalidError, NothingToCompareError, UsageError
@@ -134,6 +135,7 @@ def test_workloads_are_tests_where_that_is_asked_for():
 
 @pytest.mark.parametrize("faulty", [False, True])
 def test_a_gated_workload_passes_or_fails_as_its_verdict(example, faulty):
+    counts_alone(example.parent)
     assert main(["gate", "--record"]) == 0
     if faulty:
         text = example.read_text()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 
 import msgspec
 import numpy as np
 import pytest
-from gate_runs import Machine
+from gate_runs import Machine, counts_alone
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -147,3 +149,36 @@ def test_shards_without_work_are_a_build_without_comparison():
     part = measured("")
     part.build.workloads = [WorkloadVerdict(workload="x", reason=Reason.SKIPPED, why="no such module")]
     assert conclude([part, measured("")], {}).exit_code == 3
+
+
+def test_a_shard_with_record_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["gate", "--shard", "1/2", "--record"]) == 2
+    assert "--record" in capsys.readouterr().err
+    assert main(["gate", "--shard", "3/2"]) == 2
+
+
+def test_shards_of_a_real_gate_merge_to_its_verdict(tmp_path, monkeypatch):
+    """Two workloads on PoCL, one of them changed after its baseline: the shards exit 0, the merge with 1."""
+    pytest.importorskip("pyopencl")
+    for name in [name for name in os.environ if name.startswith("AI_PROF_") or name == "CI"]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "--device", "opencl"]) == 0
+    workloads = tmp_path / "workloads"
+    counts_alone(workloads / "example")
+    shutil.copytree(workloads / "example", workloads / "other")
+    assert main(["gate", "--record"]) == 0
+    program = workloads / "other" / "main.py"
+    program.write_text(program.read_text().replace("256, 12", "256, 15"))
+    for shard in ("1/2", "2/2"):
+        assert main(["gate", "--shard", shard, "--report", f"shards/{shard[0]}"]) == 0
+    assert not list((tmp_path / "shards").rglob("index.html"))
+    assert main(["report", "merge", "shards"]) == 1
+    newest = max((tmp_path / "reports").glob("2*"), key=lambda path: path.name)
+    report = json.loads((newest / "report.json").read_text())
+    reasons = {w["workload"]: w["reason"] for w in report["workloads"]}
+    assert reasons["other"] == "regressed"
+    assert reasons["example"] in {"pass", "improved"}
+    (kernels,) = (c for c in report["workloads"][0]["structure"] if c["name"] == "kernels")
+    assert (kernels["baseline"], kernels["candidate"]) == (12, 15)

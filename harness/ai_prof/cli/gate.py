@@ -14,11 +14,12 @@ from ai_prof.baselines import history
 from ai_prof.cli.console import OutputConsole
 from ai_prof.cli.gate_options import add_gate_options, make_request
 from ai_prof.cli.own_folder import make_own_folder
-from ai_prof.errors import BaselineError, UsageError
+from ai_prof.errors import EXIT_PASS, BaselineError, UsageError
+from ai_prof.gate.measured import Shard
 from ai_prof.report import annotations as github
-from ai_prof.report import terminal
+from ai_prof.report import shards, terminal
 from ai_prof.report.write import write_reports
-from ai_prof.runs.gated import gate
+from ai_prof.runs.gated import collect, gate
 from ai_prof.runs.stored import LOCAL
 
 if TYPE_CHECKING:
@@ -44,6 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--regress", metavar="FAULT[=STRENGTH]", help="switch a known slowdown on, to see the gate fail"
     )
+    parser.add_argument(
+        "--shard",
+        metavar="I/N",
+        help="measure the I-th of N shares of the workloads and leave the verdict to `ai-prof report merge`",
+    )
     parser.add_argument("--report", type=Path, metavar="DIR", help="default: reports")
     parser.add_argument(
         "--budget-minutes", type=float, metavar="M", help="for settling what was flagged (default: 20)"
@@ -53,14 +59,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Gate, write the reports, print the verdict; its exit code."""
-    request, settings = make_request(args, record=args.record, regress=args.regress, against=args.against)
+    shard = Shard.parse(args.shard) if args.shard is not None else None
+    if shard is not None and args.record:
+        raise UsageError("--shard with --record: a baseline is recorded by the whole gate, before its shards")
+    request, settings = make_request(
+        args, record=args.record, regress=args.regress, against=args.against, shard=shard
+    )
     minutes = settings.budget_minutes if args.budget_minutes is None else args.budget_minutes
     if not minutes >= 0:
         raise UsageError(f"--budget-minutes {minutes:g} must be 0 or more")
     reports = args.report or request.root / settings.report
     make_own_folder(reports, "name another folder with --report")
     make_own_folder(request.root / LOCAL, "run in a checkout of your own")
-    verdict = gate(replace(request, budget_minutes=minutes))
+    request = replace(request, budget_minutes=minutes)
+    if shard is not None:
+        measured, profiles = collect(request)
+        path = shards.save(reports / measured.build.run_id, shard, measured, profiles)
+        sys.stderr.write(f"ai-prof: shard {shard} in {path}: judge all with `ai-prof report merge`\n")
+        return EXIT_PASS
+    verdict = gate(request)
     remember(request.root, verdict)
     try:
         page = write_reports(verdict, reports / verdict.run_id)

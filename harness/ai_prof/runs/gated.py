@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,7 +16,7 @@ from ai_prof.baselines.files import one_writer
 from ai_prof.baselines.machine_key import machine_key
 from ai_prof.errors import NothingToCompareError
 from ai_prof.gate import decide, screen
-from ai_prof.gate.explain import explained
+from ai_prof.gate.measured import Measured, Shard, conclude
 from ai_prof.gate.metrics import Rules
 from ai_prof.gate.model import BuildVerdict, Reason, WorkloadVerdict
 from ai_prof.runs import checkout, sessions
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from ai_prof.gate.metrics import Backend
     from ai_prof.runs.checkout import Checkout
+    from ai_prof.timeline.profile import Profile
 
 KEPT_BUILDS = 3
 
@@ -47,7 +48,7 @@ class Request:
     With `unseen`, workloads without a baseline are measured too: a refresh needs their runs. `against` names
     the commit that flagged workloads, and those without a baseline, are settled against; `build` is the shell
     command that builds a checkout. `own_baselines` is the checkout's own folder of them: what a change wants
-    accepted lies there.
+    accepted lies there. With `shard`, only its share of the workloads is measured.
     """
 
     root: Path
@@ -66,6 +67,7 @@ class Request:
     against: str | None = None
     build: str | None = None
     own_baselines: Path | None = None
+    shard: Shard | None = None
     rules: Rules = field(default_factory=Rules)  # the project's, where a workload has none of its own
 
 
@@ -79,6 +81,17 @@ class Scene:
     pythons: dict[str, str]
     machine_key: str
     machine: dict[str, Any]
+
+    def share(self, shard: Shard | None) -> Scene:
+        """What of it `shard` measures; all where it is None."""
+        if shard is None:
+            return self
+        names = shard.share([*(w.name for w in self.ready), *(v.workload for v in self.skipped)])
+        return replace(
+            self,
+            ready=[workload for workload in self.ready if workload.name in names],
+            skipped=[verdict for verdict in self.skipped if verdict.workload in names],
+        )
 
     def bench(self, request: Request, head: Checkout, session: str, run_id: str) -> Bench:
         """A bench whose captures lie in a folder of this run."""
@@ -133,12 +146,19 @@ def new_run_id(started: datetime) -> str:
 
 def gate(request: Request) -> BuildVerdict:
     """Run the whole gate. Raises NothingToCompareError where no workload can run here."""
+    measured, profiles = collect(request)
+    return conclude([measured], profiles)
+
+
+def collect(request: Request) -> tuple[Measured, dict[str, Profile]]:
+    """All that the verdict rests on, measured, and the aligned profiles by digest; raises as `gate` does."""
     started = datetime.now(timezone.utc)
-    scene = prepare(request)
+    whole = prepare(request)
+    scene = whole.share(request.shard)
     head = checkout.inspect(request.root)
     against = resolve(request.root, request.against) if request.against is not None else None
     key, ready = scene.machine_key, scene.ready
-    names = [workload.name for workload in ready]
+    names = [workload.name for workload in whole.ready]  # of all shards, as the priors are
     stored = load(_folders(request), key, names, request.own_baselines)
     kept = [run for each in stored.values() for run in each.baseline.runs]
     run_id = new_run_id(started)
@@ -158,14 +178,14 @@ def gate(request: Request) -> BuildVerdict:
         runs=request.runs,
         alpha=request.alpha,
         minutes=request.budget_minutes,
+        family=None if request.shard is None else len(whole.ready),
     )
-    verdicts = _judge(request, bench, ready, stored, settler)
-    return decide.build(
-        [*verdicts, *scene.skipped],
-        fail_on=request.fail_on,
+    build = BuildVerdict(
         run_id=run_id,
         started=started.isoformat(timespec="seconds"),
-        finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        finished="",
+        exit_code=0,
+        summary="",
         device=scene.device,
         machine_key=key,
         machine=scene.machine,
@@ -174,9 +194,13 @@ def gate(request: Request) -> BuildVerdict:
         base=against,
         regress=request.regress,
         alpha=request.alpha,
-        notes=[*notes, *settler.notes],
         version=version("ai-prof"),
     )
+    measured, profiles = _measure(request, scene, build, stored, settler)
+    build.workloads += scene.skipped
+    build.notes = [*notes, *settler.notes]
+    build.finished = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return measured, profiles
 
 
 def _device(request: Request, chosen: Sequence[Workload]) -> Backend:
@@ -237,22 +261,22 @@ def _record(
     return load(_folders(request), key, [workload.name for workload in workloads])
 
 
-def _judge(
-    request: Request, bench: Bench, ready: Sequence[Workload], stored: Mapping[str, Stored], settler: Settler
-) -> list[WorkloadVerdict]:
-    """Candidate runs, screen, fresh runs for the flagged, verdicts."""
-    measured = [w for w in ready if w.name in stored or request.unseen or request.record]
-    runs = bench.candidates(measured, request.runs)
+def _measure(
+    request: Request, scene: Scene, build: BuildVerdict, stored: Mapping[str, Stored], settler: Settler
+) -> tuple[Measured, dict[str, Profile]]:
+    """Candidate runs, screen, fresh runs for the flagged. The screen's verdicts go into `build`."""
+    ready = scene.ready
+    able = [w for w in ready if w.name in stored or request.unseen or request.record]
+    runs = settler.bench.candidates(able, request.runs)
     rules = {workload.name: workload.rules for workload in ready}
     history = {name: each.baseline.runs for name, each in stored.items()}
     profiles = profiles_of(run for each in runs.values() for run in each)
     profiles |= {digest: one for each in stored.values() for digest, one in each.profiles.items()}
-    priors = screen.shared_priors(history, ready[0].device)
-    verdicts = []
+    priors = screen.shared_priors(history, scene.device)
     for workload in ready:
         name = workload.name
         if name not in stored and name not in runs:
-            verdicts.append(_without_baseline(request, name))
+            build.workloads.append(_without_baseline(request, name))
             continue
         verdict = decide.screen_workload(
             name,
@@ -265,20 +289,12 @@ def _judge(
             anchor=stored[name].baseline.anchor if name in stored else None,
         )
         verdict.baseline = stored[name].provenance() if name in stored else {}
-        verdicts.append(verdict)
-    flagged = decide.by_strength(verdicts)
-    if not flagged:
-        return [explained(verdict, profiles) for verdict in verdicts]
-    fresh = settler.fresh(flagged)
+        build.workloads.append(verdict)
+    flagged = decide.by_strength(build.workloads)
+    fresh = settler.fresh(flagged) if flagged else {}
     profiles |= profiles_of(run for each in fresh.values() for run in (*each.base, *each.head))
-    return decide.settle(
-        verdicts,
-        fresh,
-        rules=rules,
-        priors=priors,
-        alpha=request.alpha,
-        profiles=profiles,
-    )
+    measured = Measured(build=build, fresh=fresh, rules=rules, priors=priors, fail_on=request.fail_on)
+    return measured, profiles
 
 
 def _without_baseline(request: Request, name: str) -> WorkloadVerdict:

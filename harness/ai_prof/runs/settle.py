@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Settler:
-    """Makes the fresh runs of a build. `against` is the commit to compare with, None for each baseline's."""
+    """Makes the fresh runs of a build. `against` is the commit to compare with, None for each baseline's.
+
+    `family` is how many workloads of the whole build may be flagged, where this is a shard of it.
+    """
 
     bench: Bench
     bases: Bases
@@ -33,6 +36,7 @@ class Settler:
     runs: int
     alpha: float
     minutes: float
+    family: int | None = None
     notes: list[str] = field(default_factory=list)
 
     def fresh(self, flagged: Sequence[WorkloadVerdict]) -> dict[str, Fresh]:
@@ -41,7 +45,7 @@ class Settler:
         What the budget was spent on stands in `notes`, why a workload could not be settled in its verdict's.
         Building base is no part of it.
         """
-        plan = confirm.plan(len(flagged), self.alpha)
+        plan = confirm.plan(self.family or len(flagged), self.alpha)
         commits = frozenset(c for v in flagged if (c := self._commit(v)) is not None)
         makers = replace(self.bases, keep=commits)
         bases = [self._base(verdict, makers) for verdict in flagged]

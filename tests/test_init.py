@@ -56,8 +56,10 @@ def test_nothing_that_is_there_is_written_over(repository: Path, capsys: pytest.
     assert (repository / "noxfile.py").read_text() == "mine"
     assert not (repository / "elsewhere").exists()
     before = written(repository)
+    (repository / "noxfile.py").write_text("# mine, with ai-prof in it")
     assert main(["init", "--device", "opencl"]) == 0
-    assert written(repository) == before
+    assert "noxfile" not in capsys.readouterr().out.replace("nox -s", "")
+    assert written(repository) == {**before, "noxfile.py": "# mine, with ai-prof in it"}
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,8 @@ def run(args: argparse.Namespace) -> int:
         place = Path.cwd() / name
         if place.exists() or place.is_symlink():
             sys.stderr.write(f"ai-prof: kept {name}, which is there already\n")
-            if name in PRINTED:
-                print(f"# {name} lacks, if it is not there yet:\n{text}")
+            if name in PRINTED and "ai-prof" not in existing(place):
+                print(f"# add this to {name}:\n{text}")
             continue
         write(place, text)
         print(f"wrote {name}")
@@ -49,6 +49,14 @@ def run(args: argparse.Namespace) -> int:
         )
     print("next: nox -s profile, then nox -s profile -- --regress tiny to see it fail")
     return 0
+
+
+def existing(place: Path) -> str:
+    """What stands in a file of the repository; nothing where it cannot be read."""
+    try:
+        return place.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def contents(device: str, wanted: str) -> dict[str, str]:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -22,6 +23,7 @@ from ai_prof.collect.autostart import library_path
 from ai_prof.errors import AiProfError, EnvironmentInvalidError
 from ai_prof.gate.model import Reason
 from ai_prof.runs import bench_workloads, measure
+from ai_prof.runs.bench_workloads import Progress
 from ai_prof.runs.launch import Job, launch
 from ai_prof.runs.workloads import find, load
 
@@ -218,3 +220,17 @@ def wait_until(condition, seconds):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize(("variables", "lines"), [({}, 4), ({"CI": "true"}, 2)])
+def test_progress_is_a_line_a_launch_and_in_ci_one_a_workload(variables, lines, monkeypatch, capsys):
+    monkeypatch.delenv("CI", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    jobs = [SimpleNamespace(workload=SimpleNamespace(name=name), side="head") for name in "aabb"]
+    progress = Progress(SimpleNamespace(jobs=jobs, progress=True))
+    for job in jobs:
+        progress.tell(job)
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == "ai-prof: a (head), run 1/4"
+    assert len(told) == lines

@@ -30,13 +30,14 @@ def render(verdict: BuildVerdict, limit: int = MAX_BYTES) -> str:
     page = _Page(limit)
     title, _ = view.headline(verdict)
     page.add(f"## ai-prof: {text(title)}\n\n")
-    if subline := view.subline(verdict):
+    workloads = view.ordered(verdict.workloads)
+    changed = [w for w in workloads if not view.is_unchanged(w)]
+    if not changed and (subline := view.subline(verdict)):
         page.add(f"{text(subline)}\n\n")
     counts = (f"{count} {words.REASONS[reason].label}" for reason, count in view.tally(verdict))
     page.add(", ".join(counts) + "\n\n")
+    _reasons(page, changed)
     page.add(_qualifiers(verdict))
-    workloads = view.ordered(verdict.workloads)
-    _reasons(page, [w for w in workloads if not view.is_unchanged(w)])
     rows = [row for w in workloads for row in view.rows(w)]
     rows.sort(key=lambda row: row.rank)
     _table(

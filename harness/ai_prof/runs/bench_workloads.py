@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """Lines on stderr: workload, launch i of N, time left."""
+    """Lines on stderr: workload, launch i of N, time left. In CI, one for each workload."""
 
     def __init__(self, plan: Plan) -> None:
         self.wanted = plan.progress
         self.total = len(plan.jobs)
         self.done = 0
         self.begun = time.monotonic()
+        self.quiet = "CI" in os.environ
+        self.told = ""
 
     def tell(self, job: Job) -> None:
         """Say that `job` starts now."""
@@ -37,7 +39,8 @@ class Progress:
             seconds = (time.monotonic() - self.begun) / self.done * (self.total - self.done)
             left = f", about {seconds:.0f} s left"
         self.done += 1
-        if self.wanted:
+        if self.wanted and not (self.quiet and job.workload.name == self.told):
+            self.told = job.workload.name
             sys.stderr.write(
                 f"ai-prof: {job.workload.name} ({job.side}), run {self.done}/{self.total}{left}\n"
             )

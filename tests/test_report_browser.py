@@ -119,6 +119,12 @@ def test_a_mark_says_what_it_is_when_pointed_at(opened):
     assert page.locator(".tip").inner_text() == ("gap, data: the host was preparing input: 4.700 ms, at 0 µs")
 
 
+def test_print_fits_a_page_of_paper(opened):
+    page = opened("by time", 720)
+    page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") == 720
+
+
 def test_print_opens_what_is_folded_and_leaves_tools_out(opened):
     page = opened("mixed")
     page.emulate_media(media="print")

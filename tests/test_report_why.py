@@ -85,6 +85,10 @@ def test_a_pass_has_no_cause():
             "gap ratio fell 0.2 points (1.0 -> 0.8 %): below the floor of 1 point",
             "below the floor of 1 point",
         ),
+        (
+            "time of f<1> (operation 5) grew 40 us per iteration (1 -> 41 us), floor 20 us: never felt",
+            "never felt",
+        ),
         ("1 more synchronize per iteration (1 -> 2)", ""),
         ("64 more kernels per iteration (4 -> 68); latency improved", "latency improved"),
         ("kernel void f<float>(int) added (0 -> 1 per iteration)", ""),
@@ -93,7 +97,7 @@ def test_a_pass_has_no_cause():
             "no copies in the candidate: no overlap to compare",
         ),
         (
-            "host time between a and b (operation 3) grew 40 us per iteration (1 -> 41 us), floor 20 us",
+            "host time between a and b (operation 3) grew 40 us per iteration (1 -> 41 us, T 9), floor 20 us",
             "",
         ),
     ],

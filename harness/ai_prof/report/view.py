@@ -114,7 +114,7 @@ class Strength:
 
 def unsaid(why: str) -> str:
     """Return what a sentence of the gate adds to the numbers that a report shows in columns."""
-    return _SAID.sub("", why, count=1).replace(" -> ", " → ").strip(" ,")
+    return _SAID.sub("", why, count=1).replace(" -> ", " → ").strip(" ,:")
 
 
 def metric_row(workload: str, cell: Cell) -> Row:

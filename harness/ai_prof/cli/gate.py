@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     verdict = gate(request)
     remember(request.root, verdict)
     try:
-        page = write_reports(verdict, reports / verdict.run_id)
+        page = write_reports(verdict, reports / verdict.run_id, recall(request.root))
     finally:
         show(verdict, as_json=args.json)
     sys.stderr.write(f"ai-prof: report in {page}\n")
@@ -93,6 +93,14 @@ def remember(root: Path, verdict: BuildVerdict) -> None:
         history.append(root / LOCAL / history.FILE, history.points(verdict))
     except BaselineError as error:
         sys.stderr.write(f"ai-prof: not in the history: {error}\n")
+
+
+def recall(root: Path) -> list[history.Point]:
+    """Every earlier build that is known; none where the history cannot be read, which `remember` has said."""
+    try:
+        return history.load(root / LOCAL / history.FILE)
+    except BaselineError:
+        return []
 
 
 def show(verdict: BuildVerdict, *, as_json: bool) -> None:

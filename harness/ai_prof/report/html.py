@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +10,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from ai_prof.gate.model import Reason
-from ai_prof.report import cause, gaps, lanes, plot, provenance, view, why_view, words
+from ai_prof.report import cause, gaps, history_plot, lanes, plot, provenance, view, why_view, words
 from ai_prof.report import format as fmt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ai_prof.baselines.history import Point
     from ai_prof.gate.model import BuildVerdict, Cell, WorkloadVerdict
 
 MAX_BYTES = 2_000_000
@@ -23,7 +24,6 @@ FINDINGS = 10
 LONG = 600  # characters of a sentence that is shown
 _ALWAYS_DRAWN = ("iteration_ms", "kernel_time_ms")
 _STRIPS = 6
-NO_LINKS: Mapping[str, list[tuple[str, str]]] = {}
 
 
 @dataclass(frozen=True)
@@ -65,24 +65,34 @@ class Section:
     hidden_places: int
     timelines: lanes.Timelines | None
     links: list[tuple[str, str]]
+    history: Markup | None
 
 
-def render(verdict: BuildVerdict, links: Mapping[str, list[tuple[str, str]]] = NO_LINKS) -> str:
-    """Return the page, at most 2 MB: the verdict, then each workload, regressions first.
+@dataclass(frozen=True)
+class Beside:
+    """What lies beside a verdict: each workload's full timelines (words and address, relative to the page).
 
-    `links` are a workload's full timelines: the words and the address, relative to the page.
+    And every build's latency, the oldest first.
     """
+
+    links: Mapping[str, list[tuple[str, str]]] = field(default_factory=dict)
+    history: Mapping[str, list[Point]] = field(default_factory=dict)
+
+
+def render(verdict: BuildVerdict, beside: Beside | None = None) -> str:
+    """Return the page, at most 2 MB: the verdict, then each workload, regressions first."""
+    beside = beside or Beside()
     page = ""
     for detail in DETAILS:
-        page = _page(verdict, detail, links)
+        page = _page(verdict, detail, beside)
         if len(page.encode()) <= MAX_BYTES:
             break
     return page
 
 
-def _page(verdict: BuildVerdict, detail: Detail, links: Mapping[str, list[tuple[str, str]]]) -> str:
+def _page(verdict: BuildVerdict, detail: Detail, beside: Beside) -> str:
     workloads = view.ordered(verdict.workloads)
-    sections = [_section(w, i, detail, links.get(w.workload, [])) for i, w in enumerate(workloads)]
+    sections = [_section(w, i, detail, beside, verdict.run_id) for i, w in enumerate(workloads)]
     unchanged = [s for s in sections if view.is_unchanged(s.workload)]
     changed = [s for s in sections if not view.is_unchanged(s.workload)]
     title, tone = view.headline(verdict)
@@ -104,7 +114,7 @@ def _page(verdict: BuildVerdict, detail: Detail, links: Mapping[str, list[tuple[
     )
 
 
-def _section(workload: WorkloadVerdict, place: int, detail: Detail, links: list[tuple[str, str]]) -> Section:
+def _section(workload: WorkloadVerdict, place: int, detail: Detail, beside: Beside, run_id: str) -> Section:
     structure = view.structure_rows(workload)
     rows = view.metric_rows(workload)
     folded = [] if view.is_unchanged(workload) else [row for row in rows if row.reason is Reason.PASS]
@@ -133,7 +143,10 @@ def _section(workload: WorkloadVerdict, place: int, detail: Detail, links: list[
         places=places,
         hidden_places=hidden,
         timelines=lanes.draw(workload.explained) if place < detail.timelines else None,
-        links=links,
+        links=beside.links.get(workload.workload, []),
+        history=history_plot.draw(beside.history.get(workload.workload, []), workload, run_id)
+        if place < detail.plotted
+        else None,
     )
 
 

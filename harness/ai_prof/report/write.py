@@ -9,18 +9,22 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ai_prof.errors import UsageError
-from ai_prof.report import html, junit, markdown
+from ai_prof.report import history_plot, html, junit, markdown
 from ai_prof.report.timelines import write_timelines
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ai_prof.baselines.history import Point
     from ai_prof.gate.model import BuildVerdict
 
 
-def write_reports(verdict: BuildVerdict, folder: Path) -> Path:
+def write_reports(verdict: BuildVerdict, folder: Path, history: Sequence[Point] = ()) -> Path:
     """Write `index.html`, `report.json`, `report.md`, `comment.md` and `junit.xml`; return the page's path.
 
     Everything is rendered and lies on the disk before the first old file is replaced, each atomically. Full
-    timelines of what regressed lie beside them in `timelines/`, where the captures are still there.
+    timelines of what regressed lie beside them in `timelines/`, where the captures are still there. `history`
+    are earlier builds' values, to draw.
 
     Raises:
         UsageError: the folder can't be made or written.
@@ -32,7 +36,7 @@ def write_reports(verdict: BuildVerdict, folder: Path) -> Path:
         "report.md": markdown.render(verdict).encode(),
         "comment.md": markdown.comment(verdict).encode(),
         "junit.xml": junit.render(verdict).encode(),
-        "index.html": html.render(verdict, links).encode(),
+        "index.html": html.render(verdict, html.Beside(links, history_plot.of(history, verdict))).encode(),
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -238,6 +238,8 @@ def test_a_place_that_grew_is_flagged_and_fails_after_fresh_runs():
     assert (final.reason, final.evidence) == (Reason.REGRESSED, Evidence.CONFIRMED)
     confirmed = cell(final)
     assert confirmed.p_adjusted <= 0.01
+    assert confirmed.place == cell(verdict).place
+    assert "(operation 60)" in confirmed.place
     assert "us per iteration (" in final.why
     assert confirmed.candidate - confirmed.baseline == pytest.approx(100, rel=0.2)
     cleared = settled(verdict, (*old, *new), program.runs(6), program.runs(6))

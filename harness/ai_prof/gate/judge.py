@@ -113,6 +113,7 @@ def cells(
                 p=item.p,
                 p_adjusted=p[key],
                 mde=item.mde,
+                place=item.metric.label if item.metric.role == "profile" else "",
                 flagged=screening and key in failing,
                 judged=item.judged or totals.improved(key),
                 provisional=provisional,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-SIZES = {"report.png": (1280, 1250), "report-narrow.png": (390, 1250)}
+SIZES = {"report.png": (1280, 1500), "report-narrow.png": (390, 1500)}
 
 
 def take(page_file: Path, folder: Path) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ai_prof.gate.model import Run, WorkloadVerdict
 
 WIDTH = 460
-_LEFT, _RIGHT, _BAR, _PITCH = 82, 388, 22, 30
+_LEFT, _RIGHT, _BAR, _PITCH = 82, 388, 28, 40
 WORK = "work"
 
 
@@ -123,7 +123,7 @@ def _cause_row(cause: str, before: float, after: float, decimals: int) -> CauseR
 
 
 def _bar(root: ET.Element, split: Split, top: float, x: svg.Scale, decimals: int) -> None:
-    svg.write(root, split.label, 0, top + 15)
+    svg.write(root, split.label, 0, top + 18)
     place = 0.0
     for cause, ms in split.parts.items():
         start, end = x(place), x(place + ms)
@@ -134,8 +134,8 @@ def _bar(root: ET.Element, split: Split, top: float, x: svg.Scale, decimals: int
         name = "GPU at work" if cause == WORK else cause
         svg.draw(part, "title").text = f"{name}: {_ms(ms, decimals)}"
         if end - start > 9 * len(name):
-            svg.write(root, name, (start + end) / 2, top + 15, anchor="middle", css=f"inside {cause}")
-    svg.write(root, _ms(split.iteration_ms, decimals), x(split.iteration_ms) + 7, top + 15)
+            svg.write(root, name, (start + end) / 2, top + 18, anchor="middle", css=f"inside {cause}")
+    svg.write(root, _ms(split.iteration_ms, decimals), x(split.iteration_ms) + 7, top + 18)
 
 
 def _decimals(sides: Sequence[Split]) -> int:

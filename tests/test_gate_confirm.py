@@ -235,6 +235,31 @@ def test_a_drift_is_said_and_a_mere_difference_is_not():
     assert "drifted by +1" in confirm.trend(drifting[::2], drifting[1::2], Rules())
 
 
+@pytest.mark.parametrize(
+    ("curve", "said"),
+    [
+        (lambda i: 1.005**i, "drifted by +5 %"),
+        (lambda i: 1 + 0.05 * math.sin(i / 3), "wandered with the order"),
+        (lambda i: 1 + 0.1 * math.exp(-i / 4), "drifted by -"),
+    ],
+)
+def test_a_drift_of_any_shape_is_found(curve, said):
+    machine = Machine(7, run_sd=0.003)
+    sides = {"base": [], "head": []}
+    for i, side in enumerate(confirm.schedule(6)):
+        sides[side].append(machine.launch(curve(i), session="now", order=i))
+    assert said in confirm.trend(sides["base"], sides["head"], Rules())
+
+
+def test_a_steady_machine_seldom_seems_to_drift():
+    seen = 0
+    for seed in range(200):
+        machine = Machine(seed, run_sd=0.003)
+        base, head = machine.pairs(6)
+        seen += confirm.trend(base, head, Rules()) is not None
+    assert seen <= 11  # two tests at 1 % each; more than 11 of 200 come by chance once in 500
+
+
 def drifting_pairs(k: int, seed: int, *, slower: float = 1.0, drift: float = 0.01):
     """k launches a side in the schedule's order, each `drift` slower than the one before it."""
     machine = Machine(seed, run_sd=0.001)

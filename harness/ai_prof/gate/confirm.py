@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from ai_prof.gate.model import Run
 
+WANDERS = 1999  # random orders that a wandering one is held against
+
 Side = Literal["base", "head"]
 
 MIN_LAUNCHES = 6  # five reach 1/252, but find only shifts half as large again
@@ -217,7 +219,7 @@ def _shift(pair: Pair, p: tuple[float, float], level: float, *, paired: bool) ->
 
 
 def trend(base: Sequence[Run], head: Sequence[Run], rules: Rules) -> str | None:
-    """A note where latency drifted with the order of the launches, at p < 0.01; None where it didn't.
+    """A note where latency drifted or wandered with the order of the launches, at p < 0.01; None else.
 
     The interleaving cancels a drift out of the difference; it costs power.
     """
@@ -232,6 +234,17 @@ def trend(base: Sequence[Run], head: Sequence[Run], rules: Rules) -> str | None:
         return None
     line = stats.linregress(np.arange(len(values)), values)
     if line.pvalue >= 0.01:
-        return None
+        wandered = (
+            f"{metric.label} wandered with the order of the confirming runs; their interleaving cancels it"
+        )
+        return wandered if _wander_p(values) < 0.01 else None
     drift = 100 * math.expm1(float(line.slope) * (len(values) - 1))
     return f"{metric.label} drifted by {drift:+.0f} % over the confirming runs; their interleaving cancels it"
+
+
+def _wander_p(values: F64) -> float:
+    """How seldom successive values lie as close in a random order (von Neumann et al. 1941)."""
+    orders = np.random.default_rng(0).permuted(np.tile(values, (WANDERS, 1)), axis=1)
+    observed = float((np.diff(values) ** 2).sum())
+    steps = (np.diff(orders, axis=1) ** 2).sum(axis=1)
+    return (1 + int((steps <= observed * (1 + 1e-9)).sum())) / (WANDERS + 1)

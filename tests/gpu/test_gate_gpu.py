@@ -92,7 +92,7 @@ def test_another_process_on_the_gpu_disturbs_a_run(tmp_path: Path) -> None:
 
 def test_one_that_comes_and_goes_during_a_run_is_seen_in_its_samples(tmp_path: Path) -> None:
     """It holds the GPU for 2 s in the middle of a run that takes longer; before and after there is nobody."""
-    longer = job(tmp_path, iterations=15_000)
+    longer = job(tmp_path, iterations=3_000)
 
     def visit() -> None:
         while not list(longer.capture.glob("*.aiprof")):

@@ -199,6 +199,16 @@ def bench(session: nox.Session) -> None:
         session.run("python", "tests/bench/launch_overhead.py")
 
 
+@nox.session(name="bench-readers")
+def bench_readers(session: nox.Session) -> None:
+    """Print how fast traces are read, against HolisticTraceAnalysis, and in how much memory; 5 minutes."""
+    install(session)
+    hta = Path(session.create_tmp()) / "hta"
+    session.run("python", "-m", "venv", str(hta))
+    session.run(str(hta / "bin" / "pip"), "install", "-q", "HolisticTraceAnalysis==0.5.0", external=True)
+    session.run("python", "tests/bench/readers.py", "--hta", str(hta / "bin" / "python"), *session.posargs)
+
+
 # The oldest headers that the capture library is compiled against, the usual and the newest.
 HEADER_WHEELS = {
     "12.9": (

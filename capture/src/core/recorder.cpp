@@ -295,8 +295,9 @@ void Recorder::write_losses() {
   }
   const auto bytes = std::as_bytes(std::span(losses));
   if (std::ranges::equal(bytes, losses_written_)) return;  // an idle program's file does not grow by them
-  losses_written_.assign(bytes.begin(), bytes.end());
-  write(format::kLoss, sizeof(format::LossRecord), static_cast<std::uint32_t>(losses.size()), bytes);
+  if (write(format::kLoss, sizeof(format::LossRecord), static_cast<std::uint32_t>(losses.size()), bytes)) {
+    losses_written_.assign(bytes.begin(), bytes.end());
+  }
 }
 
 void Recorder::flush() {

@@ -122,7 +122,7 @@ void a_full_disk_that_gets_room(const Parts& parts) {
       send(mock, sent + 1, sent + kFirst);
       if (sent % 50'000 == 0) sleep_ms(100);
     }
-    sleep_ms(600);
+    sleep_ms(1500);  // the counts, too, can't be written any more, and do not change until the end
     g_disk = Disk::kWell;
   };
   const Outcome outcome = run(parts, full);

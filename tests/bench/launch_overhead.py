@@ -30,10 +30,12 @@ from launch_programs import (
     CAPTURES,
     NOTHING,
     ROOT,
+    STANDBY,
     Parts,
     bare_environment,
     build,
     find_cupti,
+    label,
     package_folders,
     run_loop,
     variables,
@@ -110,9 +112,9 @@ def torch_server(parts: Parts, python: str, *, wanted: bool) -> Iterator[TorchSe
 
 def measure_round(columns: Columns, server: TorchServer | None, parts: Parts) -> None:
     """One process of each kind."""
-    for capture in (NOTHING, *CAPTURES, AFTER):
+    for capture in (NOTHING, *CAPTURES, AFTER, STANDBY):
         for measure, value in run_loop(capture, parts).items():
-            columns[measure].setdefault(" ".join(capture).strip(), []).append(value)
+            columns[measure].setdefault(label(capture), []).append(value)
     if server is None:
         return
     for name, level, profiler in server.watchers:

@@ -20,12 +20,18 @@ Capture = tuple[str, str, str]  # what a program runs under: tool, level, graphs
 
 NOTHING = ("nothing", "", "")
 AFTER = ("ours, after its window", "api", "node")
+STANDBY = ("ours, standing by", "kernel", "node")
 CAPTURES = [
     (tool, level, graphs)
     for level in ("kernel", "api")
     for graphs in ("node", "graph")
     for tool in ("floor", "ours")
 ]
+
+
+def label(capture: Capture) -> str:
+    """What the page calls it."""
+    return capture[0] if "," in capture[0] else " ".join(capture).strip()
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,8 @@ def variables(capture: Capture, parts: Parts, output: Path) -> dict[str, str]:
     options = {"AI_PROF_CUPTI": str(parts.cupti), "AI_PROF_GRAPHS": graphs}
     if capture == AFTER:
         options["AI_PROF_DURATION"] = str(WINDOW_S)
+    if capture == STANDBY:
+        options["AI_PROF_ENABLE"] = "standby"
     bare = bare_environment()
     whole = capture_environment(output, level, bare, options)
     return {name: value for name, value in whole.items() if bare.get(name) != value}

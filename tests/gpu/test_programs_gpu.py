@@ -31,6 +31,8 @@ WORKLOADS = {workload.name: workload for workload in find(Path(__file__).parents
 FEW = 12
 COUNTED = ("cuda_native", "cupy_kernels", "triton_kernels", "jax_train")
 SIDE_BY_SIDE = 8
+# How a program ends, and its exit code; an interrupted Python ends by the signal, after its own clean-up.
+ENDS = {"exit": 0, "raise": 1, "leave": 0, "int": -2, "term": -15, "kill": -9}
 
 
 class Runs:
@@ -71,8 +73,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
                 for times in (1, 2, 3):
                     runs.count(name, times)
         runs.program("window", "asleep.py", AI_PROF_DURATION="5")
-        for way, code in (("exit", 0), ("leave", 0), ("term", -15), ("kill", -9)):
+        for way, code in ENDS.items():
             runs.program(way, "asleep.py", way, code=code)
+        runs.program("graph_early", "graph_early.py", AI_PROF_DELAY="4", AI_PROF_DURATION="2")
         runs.program("later", "profiled_later.py", AI_PROF_DURATION="0.5")
         for name in ("ranges", "replays", "family"):
             runs.program(name, f"{name}.py")
@@ -120,10 +123,10 @@ def test_work_in_flight_when_the_window_closes_is_no_loss(runs: Runs) -> None:
     assert (kernels(trace, "add"), kernels(trace, "mul")) == (100, 0)
 
 
-@pytest.mark.parametrize("way", ["exit", "leave", "term", "kill"])
+@pytest.mark.parametrize("way", ENDS)
 def test_every_end_keeps_what_had_ended(runs: Runs, way: str) -> None:
     trace, _ = runs.programs[way].result()
-    assert trace.source.complete == (way == "exit")
+    assert trace.source.complete == (way in {"exit", "raise"})
     assert nothing_lost(trace)
     assert kernels(trace, "add") == 100
 
@@ -149,6 +152,16 @@ def test_graphs_in_flight_by_the_hundred_thousand_are_all_recorded(runs: Runs) -
     assert trace.source.complete
     assert nothing_lost(trace)
     assert int((trace.kernels.graph != 0).sum()) == 8 * 40_000
+
+
+def test_a_graph_made_before_the_window_opens_is_seen_into(runs: Runs) -> None:
+    trace, _ = runs.programs["graph_early"].result()
+    assert trace.source.complete
+    assert nothing_lost(trace)
+    in_graph = trace.kernels.correlation[trace.kernels.graph != 0]
+    _, counts = np.unique(in_graph, return_counts=True)
+    assert len(counts) > 100
+    assert int((counts != 8).sum()) <= 2  # the replays that the window cuts
 
 
 def test_children_neither_hang_nor_write_into_the_capture_of_their_parent(runs: Runs) -> None:

@@ -1,6 +1,7 @@
 """Launches a hundred kernels and waits, then leaves a long one with twenty behind it in flight for seconds.
 
-Usage: asleep.py [WAY], how it ends meanwhile: exit, leave (os._exit), term or kill; without one it waits.
+Usage: asleep.py [WAY], how it ends meanwhile: exit, raise, leave (os._exit), int, term or kill; without one it
+waits.
 """
 
 import os
@@ -23,5 +24,8 @@ if way == "wait":
     torch.cuda.synchronize()
 elif way == "leave":
     os._exit(0)
-elif way in {"term", "kill"}:
-    os.kill(os.getpid(), signal.SIGTERM if way == "term" else signal.SIGKILL)
+elif way == "raise":
+    raise RuntimeError("as a program may end")
+elif way != "exit":
+    os.kill(os.getpid(), {"int": signal.SIGINT, "term": signal.SIGTERM, "kill": signal.SIGKILL}[way])
+    time.sleep(1)  # Python answers an interrupt between two of its instructions

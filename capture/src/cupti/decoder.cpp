@@ -87,6 +87,19 @@ const Activity& as(const CUpti_Activity& record) {
   return reinterpret_cast<const Activity&>(record);
 }
 
+// A call or a synchronize that a thread is still in.
+bool host_has_not_ended(const CUpti_Activity& record) {
+  switch (record.kind) {
+    case CUPTI_ACTIVITY_KIND_RUNTIME:
+    case CUPTI_ACTIVITY_KIND_DRIVER:
+      return as<Api>(record).end == 0;
+    case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
+      return as<Synchronization>(record).end == 0;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 std::uint32_t block_of(CUpti_ActivityKind kind) {
@@ -116,6 +129,9 @@ std::uint32_t block_of(CUpti_ActivityKind kind) {
 
 void Decoder::decode(const CUpti_Activity& record, Recorder& recorder) {
   any_ = true;
+  if (ending_ && host_has_not_ended(record)) {
+    return recorder.unfinished(static_cast<format::BlockType>(block_of(record.kind)));
+  }
   switch (record.kind) {
     case CUPTI_ACTIVITY_KIND_KERNEL:
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:

@@ -24,17 +24,6 @@ namespace {
 
 using namespace ai_prof;
 using namespace ai_prof::test;
-using std::chrono::milliseconds;
-
-void sleep_ms(int ms) {
-  std::this_thread::sleep_for(milliseconds(ms));
-}
-
-bool ended(const Outcome& outcome, format::EndReason reason) {
-  if (outcome.status != 0) std::fprintf(stderr, "status %d: %s\n", outcome.status, outcome.errors.c_str());
-  const auto ends = outcome.only().records<format::EndRecord>(format::kEnd);
-  return outcome.status == 0 && ends.size() == 1 && ends[0].reason == reason;
-}
 
 void every_kind(const Parts& parts) {
   Program program;
@@ -206,67 +195,6 @@ void old_cupti_stays_at_kernels(const Parts& parts) {
   CHECK(outcome.only().records<format::KernelRecord>(format::kKernel).size() == 1);
 }
 
-void losses_are_counted(const Parts& parts) {
-  Program program;
-  program.prepare = [](MockCupti& mock) { mock.dropped = 17; };
-  program.body = [](const Mock& mock) {
-    const std::uint64_t now = mock.now();
-    mock.emit(kernel("k", now, now + 1, 1));
-    mock.emit(kernel("k", now, now, 2));      // valid: adds no length
-    mock.emit(kernel("k", 0, 0, 3));          // no timestamp collected
-    mock.emit(kernel("k", now, 0, 4));        // still running
-    mock.emit(kernel("k", now, now - 1, 5));  // the clock went back
-  };
-  const Outcome outcome = run(parts, program);
-  const format::LossRecord loss = outcome.only().loss(format::kKernel);
-  CHECK(loss.captured == 2 && loss.invalid_time == 3 && loss.cupti_dropped == 17 && loss.budget_dropped == 0);
-  CHECK(outcome.only().records<format::KernelRecord>(format::kKernel).size() == 2);
-}
-
-// At the end the driver gives out work in flight, which has no times yet. The 4th was spoiled: its stream has
-// ended later work.
-void work_in_flight_at_the_end_is_no_loss(const Parts& parts) {
-  Program program;
-  program.prepare = [](MockCupti& mock) { mock.last_record_runs = true; };
-  program.body = [](const Mock& mock) {
-    const std::uint64_t now = mock.now();
-    for (std::uint32_t i = 1; i <= 3; ++i) mock.emit(kernel("k", now + i, now + i + 1, i));
-    mock.emit(kernel("k", 0, 0, 4));
-    mock.emit(kernel("k", now + 5, now + 6, 5));
-    for (std::uint32_t i = 6; i <= 12; ++i) mock.emit(kernel("k", 0, 0, i));
-    CUpti_ActivityMemcpy5 running = copy(CUPTI_ACTIVITY_MEMCPY_KIND_DTOH, now, 64);
-    running.end = 0;
-    mock.emit(running);
-    if (std::getenv("AI_PROF_DURATION") != nullptr) sleep_ms(1500);
-  };
-  for (const format::EndReason reason : {format::kEndExit, format::kEndWindow}) {
-    if (reason == format::kEndWindow) program.environment["AI_PROF_DURATION"] = "0.5";
-    const Outcome outcome = run(parts, program);
-    CHECK(ended(outcome, reason));
-    CHECK(outcome.errors.empty());
-    const format::LossRecord kernels = outcome.only().loss(format::kKernel);
-    CHECK(kernels.captured == 4 && kernels.invalid_time == 1 && kernels.unfinished == 7);
-    const format::LossRecord copies = outcome.only().loss(format::kMemcpy);
-    CHECK(copies.captured == 0 && copies.invalid_time == 0 && copies.unfinished == 1);
-  }
-}
-
-void the_bound_holds_and_is_counted(const Parts& parts) {
-  Program program;
-  program.environment["AI_PROF_BUFFER_MB"] = "5";
-  program.prepare = [](MockCupti& mock) { mock.flush_takes_ms = 1000; };
-  constexpr std::uint32_t kEmitted = 100'000;
-  program.body = [](const Mock& mock) {
-    const std::uint64_t now = mock.now();
-    mock.emit(kernel("k", now, now + 1, 1));
-    sleep_ms(400);  // the reader now sits in its flush
-    for (std::uint32_t i = 1; i < kEmitted; ++i) mock.emit(kernel("k", now + i, now + i + 1, i));
-  };
-  const format::LossRecord loss = run(parts, program).only().loss(format::kKernel);
-  CHECK(loss.budget_dropped > 0 && loss.captured > 0);
-  CHECK(loss.captured + loss.budget_dropped == kEmitted);
-}
-
 void many_threads_lose_nothing(const Parts& parts) {
   Program program;
   constexpr std::uint32_t kEach = 50'000;
@@ -319,74 +247,6 @@ void graphs_as_one_record(const Parts& parts) {
   const auto kernels = outcome.only().records<format::KernelRecord>(format::kKernel);
   CHECK(kernels.size() == 2);
   CHECK(outcome.only().name(kernels.at(0).name) == "cudaGraph" && kernels.at(0).graph == 6);
-}
-
-void the_window_bounds_the_capture(const Parts& parts) {
-  Program program;
-  program.environment["AI_PROF_DELAY"] = "0.5";
-  program.environment["AI_PROF_DURATION"] = "1";
-  program.environment["AI_PROF_LEVEL"] = "api";
-  program.body = [](const Mock& mock) {
-    mock.control->context_made = true;
-    mock.emit(kernel("before", mock.now(), 1));
-    sleep_ms(1000);
-    mock.emit(
-        call(CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000, mock.now(), 2));
-    mock.emit(kernel("inside", mock.now(), 2));
-    sleep_ms(1500);
-    mock.emit(kernel("after", mock.now(), 3));
-    CHECK(!mock.control->subscribed);
-  };
-  const Outcome outcome = run(parts, program);
-  CHECK(ended(outcome, format::kEndWindow));
-  const auto kernels = outcome.only().records<format::KernelRecord>(format::kKernel);
-  CHECK(kernels.size() == 1 && outcome.only().name(kernels.at(0).name) == "inside");
-  CHECK(outcome.only().records<format::CallRecord>(format::kCall).size() == 1);
-}
-
-// A setup of other kernels, then iterations of three: the file begins after the setup and holds what was
-// asked for, and the program goes on unrecorded.
-void iterations_that_have_settled_are_recorded(const Parts& parts) {
-  Program program;
-  program.environment["AI_PROF_STEADY"] = "1";
-  program.environment["AI_PROF_ITERATIONS"] = "20";
-  program.environment["AI_PROF_LEVEL"] = "api";
-  program.body = [](const Mock& mock) {
-    std::uint32_t correlation = 0;
-    const auto launch = [&](const char* name) {
-      const std::uint64_t now = mock.now();
-      mock.emit(call(CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000, now,
-                     ++correlation));
-      mock.emit(kernel(name, now, now + 1, correlation));
-    };
-    mock.emit(context(kContextId));
-    for (int i = 0; i < 50; ++i) launch("setup");
-    for (int i = 0; i < 400; ++i) {
-      for (const char* name : {"forward", "backward", "step"}) launch(name);
-      if (!mock.control->subscribed) break;
-      sleep_ms(10);
-    }
-    CHECK(!mock.control->subscribed);
-  };
-  const Outcome outcome = run(parts, program);
-  CHECK(ended(outcome, format::kEndWindow));
-  CHECK(outcome.errors.empty());
-  const CaptureFile& file = outcome.only();
-  const auto kernels = file.records<format::KernelRecord>(format::kKernel);
-  CHECK(kernels.size() >= 3 * 20 && kernels.size() <= 3 * 100);
-  // What settles is five whole iterations at the least; window_test holds it to the time.
-  for (const auto& one : kernels) CHECK(file.name(one.name) != "setup" && one.correlation > 50 + 3 * 5);
-  CHECK(file.records<format::CallRecord>(format::kCall).size() <= kernels.size() + 3);
-}
-
-void iterations_that_never_settle_are_an_error(const Parts& parts) {
-  Program program;
-  program.environment["AI_PROF_STEADY"] = "1";
-  program.body = [](const Mock& mock) { mock.emit(kernel("k", mock.now(), 1)); };
-  const Outcome outcome = run(parts, program);
-  CHECK(outcome.errors.find("no iterations settled") != std::string::npos);
-  CHECK(outcome.only().says("no iterations settled"));
-  CHECK(outcome.only().records<format::KernelRecord>(format::kKernel).empty());
 }
 
 void a_forked_child_leaves_the_file_alone(const Parts& parts) {
@@ -489,11 +349,6 @@ void the_devices_in_use_are_sampled(const Parts& parts) {
   }
 }
 
-struct Case {
-  std::string_view name;
-  void (*run)(const Parts&);
-};
-
 #define CASE(name) {#name, name}
 constexpr Case kCases[] = {
     CASE(every_kind),
@@ -504,15 +359,9 @@ constexpr Case kCases[] = {
     CASE(kernels_refused),
     CASE(a_library_that_is_not_cupti),
     CASE(old_cupti_stays_at_kernels),
-    CASE(losses_are_counted),
-    CASE(work_in_flight_at_the_end_is_no_loss),
-    CASE(the_bound_holds_and_is_counted),
     CASE(many_threads_lose_nothing),
     CASE(reused_name_pointers_are_seen),
     CASE(graphs_as_one_record),
-    CASE(the_window_bounds_the_capture),
-    CASE(iterations_that_have_settled_are_recorded),
-    CASE(iterations_that_never_settle_are_an_error),
     CASE(a_forked_child_leaves_the_file_alone),
     CASE(a_stuck_driver_does_not_hold_the_program),
     CASE(nothing_is_flushed_before_cuda_is_up),
@@ -525,19 +374,5 @@ constexpr Case kCases[] = {
 }  // namespace
 
 int main(int count, char** words) {
-  if (count < 6) return 2;
-  const Parts parts{words[1], words[2], words[3], words[4], words[5]};
-  const std::vector<std::string_view> wanted(words + 6, words + count);
-  for (const Case& one : kCases) {
-    if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), one.name) == wanted.end()) continue;
-    std::printf("%.*s\n", static_cast<int>(one.name.size()), one.name.data());
-    std::fflush(stdout);
-    try {
-      one.run(parts);
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "%.*s: %s\n", static_cast<int>(one.name.size()), one.name.data(), error.what());
-      ++g_failures;
-    }
-  }
-  return verdict();
+  return run_cases(kCases, count, words);
 }

@@ -26,10 +26,6 @@ enum class Disk { kWell, kStopped, kFull };
 std::atomic<Disk> g_disk{Disk::kWell};
 std::atomic<std::size_t> g_written{0};
 
-void sleep_ms(int ms) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(ms));
-}
-
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) ssize_t pwrite(int file, const void* bytes,
@@ -148,10 +144,10 @@ void a_disk_that_stays_stopped_holds_no_exit(const Parts& parts) {
 }  // namespace
 
 int main(int count, char** words) {
-  if (count != 6) return 2;
-  const Parts parts{words[1], words[2], words[3], words[4], words[5]};
-  a_disk_that_stops_and_goes_on(parts);
-  a_full_disk_that_gets_room(parts);
-  a_disk_that_stays_stopped_holds_no_exit(parts);
-  return verdict();
+  constexpr Case kCases[] = {
+      {"a_disk_that_stops_and_goes_on", a_disk_that_stops_and_goes_on},
+      {"a_full_disk_that_gets_room", a_full_disk_that_gets_room},
+      {"a_disk_that_stays_stopped_holds_no_exit", a_disk_that_stays_stopped_holds_no_exit},
+  };
+  return run_cases(kCases, count, words);
 }

@@ -4,6 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -11,6 +13,7 @@
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
+#include <thread>
 
 #include "check.h"
 
@@ -85,6 +88,34 @@ Outcome run(const Parts& parts, const Program& program) {
       outcome.files.emplace_back(entry.path());
   }
   return outcome;
+}
+
+void sleep_ms(int ms) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+}
+
+bool ended(const Outcome& outcome, format::EndReason reason) {
+  if (outcome.status != 0) std::fprintf(stderr, "status %d: %s\n", outcome.status, outcome.errors.c_str());
+  const auto ends = outcome.only().records<format::EndRecord>(format::kEnd);
+  return outcome.status == 0 && ends.size() == 1 && ends[0].reason == reason;
+}
+
+int run_cases(std::span<const Case> cases, int count, char** words) {
+  if (count < 6) return 2;
+  const Parts parts{words[1], words[2], words[3], words[4], words[5]};
+  const std::vector<std::string_view> wanted(words + 6, words + count);
+  for (const Case& one : cases) {
+    if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), one.name) == wanted.end()) continue;
+    std::printf("%.*s\n", static_cast<int>(one.name.size()), one.name.data());
+    std::fflush(stdout);
+    try {
+      one.run(parts);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%.*s: %s\n", static_cast<int>(one.name.size()), one.name.data(), error.what());
+      ++g_failures;
+    }
+  }
+  return verdict();
 }
 
 }  // namespace ai_prof::test

@@ -4,7 +4,9 @@
 
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "capture_file.h"
@@ -50,5 +52,18 @@ struct Outcome {
 };
 
 Outcome run(const Parts& parts, const Program& program);
+
+void sleep_ms(int ms);
+
+// The program ended well, and its one file for that reason.
+bool ended(const Outcome& outcome, format::EndReason reason);
+
+struct Case {
+  std::string_view name;
+  void (*run)(const Parts&);
+};
+
+// A test's main: LIBRARY MOCK OLD_MOCK MOCK_CUDA MOCK_NVML [CASE...]; without a case, all of them.
+int run_cases(std::span<const Case> cases, int count, char** words);
 
 }  // namespace ai_prof::test

@@ -1,7 +1,7 @@
 """Launches a hundred kernels and waits, then leaves a long one with twenty behind it in flight for seconds.
 
-Usage: asleep.py [WAY], how it ends meanwhile: exit, raise, leave (os._exit), int, term or kill; without one it
-waits.
+Usage: asleep.py [WAY], how it ends meanwhile: exit, raise, leave (os._exit), int, term or kill; without one
+it waits.
 """
 
 import os

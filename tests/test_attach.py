@@ -371,6 +371,15 @@ def test_a_busy_program_has_no_thread_to_borrow(start: Callable[..., Target], tm
     assert target.end() == 7
 
 
+def test_a_slow_driver_takes_nothing_from_the_duration(start: Callable[..., Target], tmp_path: Path) -> None:
+    target = start(variables={"MOCK_CUPTI_SUBSCRIBES_IN_MS": "1500"})
+    done = ai_prof("attach", "--pid", target.pid, "--duration", "0.5", "--output", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert kernels(tmp_path / "out") > 50
+    target.assert_goes_on()
+    assert target.end() == 7
+
+
 def test_a_program_whose_cupti_is_held_is_refused(start: Callable[..., Target], tmp_path: Path) -> None:
     target = start(variables={"MOCK_CUPTI_IS_HELD": "1"})
     done = ai_prof("attach", "--pid", target.pid, "--duration", "1", "--output", tmp_path / "out")

@@ -93,6 +93,16 @@ void delay_and_duration() {
   CHECK(window.problem().empty());
 }
 
+void what_the_driver_took_to_begin_is_not_of_the_duration() {
+  Config config;
+  config.duration_s = 3;
+  const Window::Clock::time_point start{};
+  Window window(config, start);
+  window.begun(start + milliseconds(10'000));
+  CHECK(window.turn(start + milliseconds(12'999)) == State::kOpen);
+  CHECK(window.turn(start + milliseconds(13'000)) == State::kOver);
+}
+
 void it_opens_when_iterations_have_settled() {
   Player player(steady());
   for (std::uint32_t name = 1000; name < 2000; ++name) player.play({name});  // compilation: every kernel once
@@ -218,6 +228,7 @@ int main() {
   periods();
   without_wishes_it_is_open();
   delay_and_duration();
+  what_the_driver_took_to_begin_is_not_of_the_duration();
   it_opens_when_iterations_have_settled();
   it_opens_although_some_iterations_log();
   initialization_and_autotuning_are_no_iterations();

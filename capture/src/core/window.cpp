@@ -16,6 +16,10 @@ Window::Window(const Config& config, Clock::time_point now)
   turn(now);
 }
 
+void Window::begun(Clock::time_point now) {
+  if (state_ == State::kOpen) closes_ = now + seconds(config_.duration_s);
+}
+
 Window::State Window::turn(Clock::time_point now) {
   if (counting() && now >= searches_) {
     iterations_.search();

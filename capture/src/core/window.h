@@ -21,6 +21,9 @@ class Window {
 
   Window(const Config& config, Clock::time_point now);
 
+  // The driver has begun to record, which can take it seconds: an open window lasts from there on.
+  void begun(Clock::time_point now);
+
   // Moves on where it is time to. To be called a few times a second.
   State turn(Clock::time_point now);
   [[nodiscard]] State state() const { return state_; }

@@ -102,6 +102,7 @@ bool CudaSource::begin(std::string& error) {
     contexts_ = config_.attached ? Contexts::kPerhaps : Contexts::kNone;
     enabled_ =
         window_.state() != Window::State::kBefore && enable(api_, config_, contexts_, warnings_, error);
+    if (enabled_) window_.begun(steady_clock::now());
     begun_ = error.empty();
   }
   if (begun_) {
@@ -237,7 +238,7 @@ void CudaSource::turn_window(Recorder& recorder) {
   std::string error;
   contexts_ = Contexts::kPerhaps;
   enabled_ = enable(api_, config_, contexts_, warnings_, error);
-  if (enabled_) return;
+  if (enabled_) return window_.begun(steady_clock::now());
   say("CUDA is not captured: " + error);
   recorder.error(error);
   recorder.end(format::kEndError);

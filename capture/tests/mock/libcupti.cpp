@@ -147,6 +147,8 @@ CUptiResult cuptiGetResultString(CUptiResult result, const char** text) {
 
 CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* subscriber, CUpti_CallbackFunc, void*) {
   if (g_mock.subscribe_result != CUPTI_SUCCESS) return g_mock.subscribe_result;
+  const char* takes_ms = std::getenv("MOCK_CUPTI_SUBSCRIBES_IN_MS");
+  if (takes_ms != nullptr) std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(takes_ms)));
   if (std::getenv("MOCK_CUPTI_IS_HELD") != nullptr) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
   *subscriber = reinterpret_cast<CUpti_SubscriberHandle>(&g_mock);
   g_mock.subscribed = true;

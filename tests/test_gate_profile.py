@@ -175,6 +175,36 @@ def test_an_iteration_that_begins_elsewhere_is_turned_back():
     assert compare(old, turned, FLOORS) == compare(old, new, FLOORS)
 
 
+def wild(program, runs, place, us):
+    """The runs with the slow iterations of one place longer by `us`, where that is not 0."""
+    made = []
+    for run, added in zip(runs, us, strict=True):
+        values = run.values.copy()
+        values[2, place] = np.log(np.exp(values[2, place]) + added)
+        made.append(replace(run, values=values))
+    return made
+
+
+def test_a_place_that_is_wild_in_several_runs_is_not_flagged_for_being_so_again():
+    flagged = 0
+    for seed in range(30):
+        program = decode(seed)
+        us = np.where(program.rng.random(13) < 0.4, program.rng.uniform(500, 9000, 13), 0.0)
+        us[:2] = 700.0, 4000.0
+        runs = wild(program, program.runs(13), 75, us)
+        results = compare(runs[:10], runs[10:], FLOORS)
+        flagged += any(result.finding for result in results)
+    assert flagged <= 1
+
+
+def test_one_wild_run_of_the_baseline_hides_nothing():
+    program = decode(3)
+    old = wild(program, program.runs(10), 75, [0.0] * 9 + [5000.0])
+    new = wild(program, program.runs(3), 75, [300.0] * 3)
+    (finding,) = findings(compare(old, new, FLOORS), "host_slow")
+    assert 75 in finding.positions
+
+
 def test_where_the_structure_differs_the_rest_is_compared():
     program = decode(11)
     old, new = program.runs(10), program.runs(3, delays={100: 100.0})

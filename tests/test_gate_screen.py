@@ -179,6 +179,24 @@ def test_workloads_that_differ_tell_little_of_each_other():
     assert prior.df == pytest.approx(4, rel=0.4)
 
 
+def test_one_session_tells_how_much_its_own_runs_vary():
+    """On a host that doubles some launches, the table's spread of a session would flag most candidates."""
+    flagged = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        runs = [
+            make_run(
+                order=i, latency=4 * math.exp(rng.normal(0, 0.35)), kernel_time=3.0, metrics={"gap": 0.2}
+            )
+            for i in range(13)
+        ]
+        compared = by_metric(screen.screen(runs[:10], runs[10:], Rules(), screen.table_priors("opencl")))
+        latency = compared["iteration_ms"]
+        flagged += latency.p < screen.ALPHA
+        assert latency.mde > 0.2
+    assert flagged <= 7
+
+
 def test_ignored_metrics_leave_the_family():
     baseline = [make_run(order=i) for i in range(3)]
     rules = Rules(policy={"gap": "ignore"})

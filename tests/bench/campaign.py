@@ -20,6 +20,7 @@ from ai_prof.gate.model import Run
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ai_prof.gate.metrics import Backend
     from ai_prof.timeline.profile import Profile
 
 BASELINE, CANDIDATE, LAUNCHES = 10, 3, 6
@@ -35,6 +36,7 @@ class Draw:
     base: list[Run]
     head: list[Run]
     profiles: dict[str, Profile]
+    backend: Backend = "cuda"
 
 
 class Source(Protocol):
@@ -52,12 +54,13 @@ class Recorded:
     """One workload of a recording.
 
     Draws of one recording share runs. Where a fault has fewer than nine, the fresh launches of head take the
-    candidate's along.
+    candidate's along; where there are too few identical runs, base and head take stored ones.
     """
 
     name: str
     runs: dict[str, list[Run]]
     profiles: dict[str, Profile]
+    backend: Backend = "cuda"
 
     @property
     def faults(self) -> list[str]:
@@ -66,16 +69,17 @@ class Recorded:
     def draw(self, seed: int, fault: str | None) -> Draw:
         rng = np.random.default_rng(seed)
         same = [self.runs[""][i] for i in rng.permutation(len(self.runs[""])).tolist()]
+        slowed = [self.runs[fault or ""][i] for i in rng.permutation(len(self.runs[fault or ""])).tolist()]
         if fault is None:
             new, same = same[:CANDIDATE], same[CANDIDATE:]
-            other = same[: LAUNCHES - len(new)]
-            same = same[len(other) :]
+            base, head = same[:LAUNCHES], same[LAUNCHES : 2 * LAUNCHES]
         else:
-            slowed = [self.runs[fault][i] for i in rng.permutation(len(self.runs[fault])).tolist()]
             new, other = slowed[:CANDIDATE], slowed[CANDIDATE:]
-        head = other[:LAUNCHES] if len(other) >= LAUNCHES else [*new, *other][:LAUNCHES]
-        kept = max(CANDIDATE, min(BASELINE, len(same) - LAUNCHES))
-        return Draw(same[:kept], new, same[kept : kept + LAUNCHES], head, self.profiles)
+            head = other[:LAUNCHES] if len(other) >= LAUNCHES else [*new, *other][:LAUNCHES]
+            base = same[:LAUNCHES]
+        # Both sides of the fresh launches are of the stored runs where there are no others: alike, then.
+        stored = same[::-1][:BASELINE]
+        return Draw(stored, new, base, head, self.profiles, self.backend)
 
 
 def recorded(folders: Sequence[Path]) -> list[Recorded]:
@@ -88,7 +92,9 @@ def recorded(folders: Sequence[Path]) -> list[Recorded]:
             row = msgspec.json.decode(line)
             run = msgspec.convert(row["run"], Run)
             kind = (row.get("regress") or "") + ("+load" if row.get("load") else "")
-            mine = found.setdefault(row["workload"], Recorded(row["workload"], {"": []}, {}))
+            name = row["workload"]
+            backend: Backend = "opencl" if name.startswith("cl_") else "cuda"
+            mine = found.setdefault(name, Recorded(name, {"": []}, {}, backend))
             mine.profiles |= profiles
             if run.problem is None:
                 mine.runs.setdefault(kind, []).append(run)

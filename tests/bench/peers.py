@@ -84,7 +84,7 @@ def fence(draw: campaign.Draw) -> bool:
 def screened(draw: campaign.Draw) -> WorkloadVerdict:
     """Ours after three runs: regressed by structure, or flagged."""
     return decide.screen_workload(
-        "w", draw.baseline, draw.candidate, rules=Rules(), priors=screen.table_priors("cuda"),
+        "w", draw.baseline, draw.candidate, rules=Rules(), priors=screen.table_priors(draw.backend),
         profiles=draw.profiles,
     )  # fmt: skip
 
@@ -105,7 +105,7 @@ def ours(draw: campaign.Draw) -> bool:
     """Ours to the end: what was flagged, settled by fresh launches of base and head."""
     verdict = screened(draw)
     fresh = {"w": decide.Fresh(base=draw.base, head=draw.head)}
-    priors = screen.table_priors("cuda")
+    priors = screen.table_priors(draw.backend)
     (settled,) = decide.settle([verdict], fresh, rules={}, priors=priors, profiles=draw.profiles)
     return settled.reason is Reason.REGRESSED
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ai_prof.gate.values import F64, I64
 
 PRIOR_RUNS = 10.0  # what the expected spread counts for, in runs
-SPREAD_LIMIT = 0.2  # one wild run tells of no wider spread than this
+SPREAD_LIMIT = 0.2  # what one run may tell of the spread by itself
 SPEED_PRIOR = 0.2  # runs' squared speeds below which lambda stays near 1
 SPEED_ERROR = 0.15  # lambda's own error before any run was seen
 LAMBDA = (0.5, 1.5)
@@ -92,8 +92,14 @@ def left_over(x: F64, threads: Threads) -> tuple[F64, F64]:
 
 
 def variance(residual: F64, predicted: F64, noise: Noise) -> F64:
-    """The relative variance of a position or a sum of some, from residuals and predictions (R, P)."""
-    seen = np.minimum((residual / predicted) ** 2, SPREAD_LIMIT**2).sum(axis=0)
+    """The relative variance of a position or a sum of some, from residuals and predictions (R, P).
+
+    The largest residual counts for no more than the second, or SPREAD_LIMIT: one wild run tells of no wider
+    spread, two do.
+    """
+    squares = (residual / predicted) ** 2
+    second = np.partition(squares, -2, axis=0)[-2]
+    seen = np.minimum(squares, np.maximum(second, SPREAD_LIMIT**2)).sum(axis=0)
     expected: F64 = (PRIOR_RUNS * noise.spread**2 + seen) / (PRIOR_RUNS + len(residual))
     return expected
 

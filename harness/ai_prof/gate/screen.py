@@ -25,7 +25,7 @@ from scipy import optimize, special
 from ai_prof.gate import latency
 from ai_prof.gate.comparison import Comparison, Pair, comparison, hommel, with_joint
 from ai_prof.gate.metrics import METRICS, PROVISIONAL_SD, TOTALS, Backend, Metric, Rules
-from ai_prof.gate.values import run_values, session_values
+from ai_prof.gate.values import run_values, session_values, within_sessions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 ALPHA = 0.05
 POWER = 0.8
 NOT_JUDGED = 0.20  # an MDE beyond this (20 %, 20 points) leaves a provisional total unjudged
+MEDIAN_VARIANCE = 1.35  # of a median of three, over that of their mean
 TABLE_DF = 4.0  # what the committed table is worth, in degrees of freedom
 SHARED_WORKLOADS = 3  # from so many on the variance over the repository's own workloads replaces the table
 SHARED_DF = (1.0, 60.0)  # what it may be worth
@@ -109,17 +110,31 @@ def screen(
         if rules.policy_of(metric.key) != "ignore" and len(pair.baseline) and len(pair.candidate):
             pairs.append(pair)
     family = max(1, sum(pair.metric.alone for pair in pairs))
-    compared = [_predict(pair, priors[pair.metric.key], family, new_host=new_host) for pair in pairs]
+    compared = [
+        _predict(
+            pair,
+            priors[pair.metric.key],
+            family,
+            runs=len(baseline),
+            within=within_sessions(baseline, pair.metric, pair.floor),
+            new_host=new_host,
+        )
+        for pair in pairs
+    ]
     return with_joint(compared, _joint(compared))
 
 
-def _predict(pair: Pair, prior: Prior, family: int, *, new_host: bool) -> Comparison:
+def _predict(  # noqa: PLR0913 - all that an error is made of
+    pair: Pair, prior: Prior, family: int, *, runs: int, within: float, new_host: bool
+) -> Comparison:
     metric, sessions = pair.metric, len(pair.baseline)
     df = prior.df + sessions - 1
     own = float(np.var(pair.baseline, ddof=1)) if sessions > 1 else 0.0
     variance = (prior.df * prior.sd**2 + (sessions - 1) * own) / df
     # Hosts are taken to differ by as much again as sessions do.
-    error = math.sqrt(variance * (1 + 1 / sessions + (1 if new_host else 0)))
+    between = variance * (1 + 1 / sessions + (1 if new_host else 0))
+    # Two medians of runs of one and the same session already differ by this much.
+    error = math.sqrt(max(between, MEDIAN_VARIANCE * within * (1 / len(pair.candidate) + 1 / runs)))
     centres = float(np.mean(pair.baseline)), float(np.median(pair.candidate))
     shift = centres[1] - centres[0]
     alpha = ALPHA / family if metric.alone else ALPHA

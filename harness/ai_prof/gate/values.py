@@ -49,6 +49,18 @@ def session_values(runs: Sequence[Run], metric: Metric, floor: Floor) -> F64:
     return np.array([statistics.median(values) for values in sessions.values()], dtype=np.float64)
 
 
+def within_sessions(runs: Sequence[Run], metric: Metric, floor: Floor) -> float:
+    """The variance of single runs around their session's mean, on the scale of the tests; 0 where unknown."""
+    sessions: dict[str, list[float]] = {}
+    for run in runs:
+        value = transformed(run, metric, floor)
+        if value is not None:
+            sessions.setdefault(run.session, []).append(value)
+    df = sum(len(values) - 1 for values in sessions.values())
+    total = sum(float(np.var(values)) * len(values) for values in sessions.values())
+    return total / df if df else 0.0
+
+
 def effect_of(metric: Metric, baseline: float, candidate: float) -> float | None:
     """Relative change of a time (None from a baseline of 0), difference of a ratio."""
     if metric.scale is Scale.RAW:

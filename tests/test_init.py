@@ -145,3 +145,8 @@ def test_a_new_repository_is_green_and_with_a_fault_red(repository: Path) -> Non
 def test_a_new_repository_installs_all_by_itself(repository: Path) -> None:
     assert main(["init", "--device", "opencl"]) == 0
     green_then_red(repository)
+    installed = repository / ".nox" / "profile" / "bin" / "ai-prof"  # from a wheel: it brings its files along
+    again = repository / "another"
+    again.mkdir()
+    subprocess.run([installed, "init", "--device", "cuda"], cwd=again, check=True)
+    assert len(find(again / "workloads")) == 1

@@ -89,14 +89,14 @@ def test_a_regression_is_explained_by_the_fresh_runs_and_a_pass_is_not(tmp_path)
     assert explained(verdict, {}).explained is None
 
 
-def host(iterations, ns):
-    """A loop of three kernels whose host takes `ns` before each of them and 300 us in between."""
+def host(iterations, ns, stall=0):
+    """A loop of 25 kernels whose host takes `ns` before each of them, and `stall` more before one."""
     program = af.Program()
     for _ in range(iterations):
         program.work(3 * ns)
         program.copy(af.HTOD, 20_000, size=4096)
-        for name in ("gemm", "relu", "add", "norm", "bias"):
-            program.work(ns)
+        for i, name in enumerate(("gemm", "relu", "add", "norm", "bias") * 5):
+            program.work(ns + stall * (i == 7))
             program.launch(name, 5_000)
         program.synchronize()
     return program
@@ -107,5 +107,6 @@ def test_a_slower_host_is_a_factor_and_a_delay_at_one_place_is_none(tmp_path):
     slower = of(host(40, 140_000), tmp_path)
     assert host_factor([base], [slower]) == pytest.approx(1.4, abs=0.05)
     assert host_factor([base], [base]) == 1.0
-    assert host_factor([of(loop(40), tmp_path)], [of(loop(40, slow=range(40)), tmp_path)]) == pytest.approx(1)
+    assert host_factor([base], [of(host(40, 100_000, stall=900_000), tmp_path)]) == pytest.approx(1)
+    assert host_factor([of(loop(40), tmp_path)], [of(loop(41), tmp_path)]) is None
     assert host_factor([], [base]) is None

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Key = TypeVar("Key")
 
 KERNELS, GAPS = 40, 20
+LEAST_PLACES = 20  # submissions an iteration whose median is the host's speed
 LEAST_GAP_US = 5.0  # what hardware takes between two kernels anyway
 _DEVICE, _GAP = ROWS.index("device_us"), ROWS.index("gap_us")
 
@@ -33,8 +34,9 @@ def explained(verdict: WorkloadVerdict, profiles: Mapping[str, Profile]) -> Work
     The fresh runs of base and head are compared where there are any; else all of the candidate's with the
     baseline's.
     """
-    factor = host_factor(_of(verdict.baseline_runs, profiles), _of(verdict.candidate_runs, profiles))
-    verdict = msgspec.structs.replace(verdict, host_factor=factor)
+    if not verdict.structure:  # what the host does more of is no matter of its speed
+        factor = host_factor(_of(verdict.baseline_runs, profiles), _of(verdict.candidate_runs, profiles))
+        verdict = msgspec.structs.replace(verdict, host_factor=factor)
     if verdict.reason not in {Reason.REGRESSED, Reason.INCONCLUSIVE}:
         return verdict
     if verdict.confirm_base:
@@ -51,16 +53,17 @@ def _of(runs: Sequence[Run], profiles: Mapping[str, Profile]) -> list[Profile]:
 
 
 def host_factor(old: Sequence[Profile], new: Sequence[Profile]) -> float | None:
-    """How much longer the host takes for the work that both sides share, 1.4 for 1.4 times; None without any.
+    """How much longer the host takes for the work that both sides share, 1.4 for 1.4 times.
 
-    A median over positions, so that a delay at one place does not count: the profile takes this factor out.
+    A median over positions, so that a delay at a few places does not count: the profile takes this factor
+    out. None where there are too few of them to tell the two apart.
     """
     runs = align(old[-1], (*old, *new)) if old and new else None
     if runs is None:
         return None
     x = (runs.row("host_p10") + runs.row("host_p25")) / 2
     known = np.isfinite(x).all(axis=0)
-    if not known.any():
+    if known.sum() < LEAST_PLACES:
         return None
     longer = np.median(x[len(old) :, known], axis=0) - np.median(x[: len(old), known], axis=0)
     return float(np.exp(np.median(longer)))

@@ -76,7 +76,10 @@ def _time(workload: WorkloadVerdict) -> str:
     floor = METRICS["iteration_ms"].floor
     least = max(floor.absolute, floor.relative * before.iteration_ms)
     if longer < least:
-        spent = f", but the GPU {told[0][1]}" if waits >= least else ""
+        most = max(parts, key=lambda cause: parts[cause])
+        spent = (
+            f", but the GPU waits {_ms(parts[most])} longer {_WAITS[most]}" if parts[most] >= least else ""
+        )
         return f"An iteration takes no longer{spent}."
     ranked = sorted(told, reverse=True)
     said = " and ".join(text for size, text in ranked if size >= TELLING * ranked[0][0])

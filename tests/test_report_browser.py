@@ -14,9 +14,11 @@ from ai_prof.report import html
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-core is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="Chromium is not installed: apt-get install chromium"
-)
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: apt-get install chromium"),
+    # What a newer Python says of the browser's driver is not ours to mend.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:(playwright|pyee)"),
+]
 PAGES = SAMPLES | {"large": verdicts.large}
 WIDE, NARROW = 1280, 390
 

@@ -150,6 +150,7 @@ def test_terminal_prints_one_plain_line_a_workload_and_the_verdict():
     lines = stream.getvalue().splitlines()
     assert len(lines) == len(verdict.workloads) + len(verdict.notes) + 1
     assert lines[1].startswith("torch_decode  regressed  Iteration latency +38.1 %")
+    assert "while the host prepares input" in lines[1]
     assert lines[-1] == "2 of 7 workloads regressed (exit 1)"
     assert "\x1b" not in stream.getvalue()
 
@@ -165,6 +166,7 @@ def test_annotations_are_one_safe_line_a_finding():
     lines = annotations.render(verdicts.mixed()).splitlines()
     assert [line.split(" ")[0] for line in lines] == ["::error"] * 3 + ["::warning"]
     assert "+38.1 %25" in lines[1]
+    assert "confirmed, p = 0.0011). An iteration takes 4.576 ms longer" in lines[1]
     assert len(annotations.render(verdicts.large()).splitlines()) == annotations.MOST
     assert len(annotations.render(verdicts.nasty()).splitlines()) == 1
     assert annotations.render(verdicts.passing()) == ""

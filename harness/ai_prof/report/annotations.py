@@ -25,9 +25,9 @@ def render(verdict: BuildVerdict) -> str:
         if level is None or len(lines[level]) == MOST:
             continue
         lead = view.leading(workload)
-        sentence = (
-            lead[0].sentence if lead and workload.reason is Reason.REGRESSED else view.explanation(workload)
-        )
+        sentence = view.explanation(workload)
+        if lead and workload.reason is Reason.REGRESSED and lead[0].sentence != sentence:
+            sentence = f"{lead[0].sentence}. {sentence}"
         title = _property(f"ai-prof: {workload.workload} {word.label}")
         lines[level].append(f"::{level} title={title}::{_data(sentence)}\n")
     return "".join(lines["error"] + lines["warning"])

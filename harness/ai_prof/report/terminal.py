@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ai_prof.gate.model import Reason
+from ai_prof.report import cause, view, words
 from ai_prof.report import format as fmt
-from ai_prof.report import view, words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,7 +53,8 @@ def _detail(workload: WorkloadVerdict) -> str:
     lead = view.leading(workload)
     if lead and workload.reason is not Reason.ACCEPTED:  # what a person said of it is in the explanation
         more = f", and {len(lead) - 1} more" if len(lead) > 1 else ""
-        return f"{fmt.shorten(lead[0].sentence, 160)}{more}"
+        why = "".join(f". {sentence.rstrip('.')}" for sentence in cause.sentences(workload)[:1])
+        return f"{fmt.shorten(lead[0].sentence, 160)}{more}{fmt.shorten(why, 240)}"
     latency = [row for row in view.rows(workload) if row.key == "iteration_ms"]
     if view.is_unchanged(workload) and latency:
         missed = f"; {unseen}" if (unseen := view.unseen(workload)) else ""

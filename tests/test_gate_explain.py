@@ -5,7 +5,7 @@ import msgspec
 import pytest
 from test_timeline_profile import loop, of
 
-from ai_prof.baselines import profiles
+from ai_prof.baselines import profiles, store
 from ai_prof.gate.explain import explain, explained, host_factor
 from ai_prof.gate.model import Reason, Run, Why, WorkloadVerdict
 
@@ -58,11 +58,22 @@ def test_a_side_without_profiles_explains_nothing(tmp_path):
     assert explain([], [of(loop(40), tmp_path)], SIDES) is None
 
 
-def test_the_iteration_to_draw_is_stored_with_the_profiles_once(tmp_path):
+def test_every_iteration_to_draw_survives_the_file(tmp_path):
     first, last = of(loop(40), tmp_path), of(loop(41, slow=range(41)), tmp_path)
     found = profiles.decode(profiles.encode([first, last]), tmp_path)
-    assert found[first.digest()].typical is None
+    assert found[first.digest()].typical == first.typical
     assert found[last.digest()].typical == last.typical
+
+
+def test_a_baseline_keeps_the_last_iteration_to_draw_alone(tmp_path):
+    pair = [of(loop(40), tmp_path), of(loop(41, slow=range(41)), tmp_path)]
+    run = Run(workload="w", session="s", order=0, host="h", started="2025-01-01T00:00:00Z")
+    runs = [msgspec.structs.replace(run, order=i, profile=p.digest()) for i, p in enumerate(pair)]
+    origin = store.Origin(who="me", why="test", when="2025-01-01T00:00:00Z")
+    baseline = store.Baseline(workload="w", machine_key="m", backend="cuda", origin=origin, runs=runs)
+    path = store.save(tmp_path, baseline, {p.digest(): p for p in pair})
+    found = store.load_profiles(path, store.load(tmp_path, "m", "w"))
+    assert [found[p.digest()].typical for p in pair] == [None, pair[1].typical]
 
 
 def test_reasons_survive_json(tmp_path):

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 class _Kind(msgspec.Struct, frozen=True):
     """What profiles of the same sequence share; `runs` are their digests, in the order of their values.
 
-    `typical` is the last run's iteration to draw: one of them is enough.
+    `drawn` holds the iterations to draw of those runs that kept one, by digest.
     """
 
     names: list[str]
     kind: list[int]
     thread: list[int]
     runs: list[str]
-    typical: Typical | None = None
+    drawn: dict[str, Typical] = {}
 
 
 def encode(profiles: Iterable[Profile]) -> bytes:
@@ -40,9 +40,10 @@ def encode(profiles: Iterable[Profile]) -> bytes:
     kinds: list[_Kind] = []
     arrays: dict[str, Any] = {}
     for number, runs in enumerate(alike.values()):
-        first, *_, last = [*runs.values(), *runs.values()]
+        first = next(iter(runs.values()))
         kind, thread = first.kind.tolist(), first.thread.tolist()
-        kinds.append(_Kind(list(first.names), kind, thread, list(runs), last.typical))
+        drawn = {digest: run.typical for digest, run in runs.items() if run.typical is not None}
+        kinds.append(_Kind(list(first.names), kind, thread, list(runs), drawn))
         arrays[f"values_{number}"] = np.stack([run.values for run in runs.values()])
     arrays["meta"] = np.frombuffer(msgspec.json.encode(kinds), np.uint8)
     out = io.BytesIO()
@@ -64,7 +65,7 @@ def decode(data: bytes, path: Path) -> dict[str, Profile]:
             np.array(kind.kind, np.int8),
             np.array(kind.thread, np.int8),
             run,
-            kind.typical if digest == kind.runs[-1] else None,
+            kind.drawn.get(digest),
         )
         for kind, runs in zip(kinds, values, strict=True)
         for digest, run in zip(kind.runs, runs, strict=False)

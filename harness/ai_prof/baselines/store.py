@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -198,7 +199,11 @@ def save(root: Path, baseline: Baseline, profiles: Mapping[str, Profile] = NO_PR
 
 
 def _packed(profiles: list[Profile]) -> bytes:
-    """The bytes of the profiles, oldest first; of as many of the latest as the limit allows."""
+    """The bytes of the profiles, oldest first; of as many of the latest as the limit allows.
+
+    Of all their iterations to draw the last one stays.
+    """
+    profiles = [*(replace(profile, typical=None) for profile in profiles[:-1]), *profiles[-1:]]
     data = codec.encode(profiles) if profiles else b""
     while len(data) > PROFILES_LIMIT:
         profiles = profiles[len(profiles) // 4 + 1 :]

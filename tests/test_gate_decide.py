@@ -147,6 +147,21 @@ def test_structure_of_a_broad_baseline_decides_alone():
     assert screened(candidates(structure={"kernels": 99}), baseline).reason is Reason.STRUCTURE_CHANGED
 
 
+def test_a_count_is_excused_by_speed_only_where_the_baseline_knows_it():
+    # A baseline of one session may be of an hour in which the host was slow.
+    faster = {"structure": {"syncs": 3}, "latency": 2.0, "kernel_time": 1.5}
+    verdict = screened(candidates(**faster))
+    assert (verdict.flagged, verdict.reason) == (True, Reason.INCONCLUSIVE)
+    stale = settled(
+        verdict, Fresh(base=candidates(6, latency=2.0, kernel_time=1.5), head=candidates(6, **faster))
+    )
+    assert stale.reason is Reason.REGRESSED
+    base, head = Machine(1).pairs(6, **faster)
+    assert settled(verdict, Fresh(base=base, head=head)).reason is not Reason.REGRESSED
+    broad = [make_run(session=f"s{s}", order=i) for s in range(3) for i in range(3)]
+    assert screened(candidates(**faster), broad).reason is Reason.IMPROVED
+
+
 def test_shorter_kernels_alone_do_not_fail():
     """More, smaller kernels fail by their number; smaller ones of the same number are good."""
     good = screened(candidates(kernel_time=2.7, latency=3.7))

@@ -86,7 +86,12 @@ def screen_workload(  # noqa: PLR0913 - all that a comparison rests on
     if (unfit := _unfit(verdict, sound, candidate)) is not None:
         return unfit
     found, totals = _read(
-        sound, candidate, lambda base: screen.screen(base, candidate, rules, priors), rules, accepted
+        sound,
+        candidate,
+        lambda base: screen.screen(base, candidate, rules, priors),
+        rules,
+        accepted,
+        excuses=structure.decisive(sound),
     )
     items = list(totals.items.values())
     p = {item.metric.key: item.p_joint for item in items}
@@ -231,17 +236,20 @@ def _read(
     compare: Callable[[Sequence[Run]], list[Comparison]],
     rules: Rules,
     accepted: Sequence[Acceptance],
+    *,
+    excuses: bool = True,
 ) -> tuple[structure.Structure, judge.Totals]:
     """Read structure and totals together: each may excuse or carry the other.
 
-    `compare` compares a baseline's runs with the candidate's, metric by metric.
+    `compare` compares a baseline's runs with the candidate's, metric by metric. Without `excuses` no count
+    that grew is excused by speed: a narrow baseline may be of a slower hour.
     """
     items = compare(acceptance.moved(baseline, accepted, rules) if accepted else baseline)
     wanted = acceptance.accepted_totals(compare(baseline), accepted) if accepted else {}
     totals = judge.Totals({item.metric.key: item for item in items}, rules, accepted=wanted)
     speed = structure.Speed(
-        faster=totals.shrank("kernel_time_ms") and totals.shrank("iteration_ms"),
-        latency=totals.improved("iteration_ms"),
+        faster=excuses and totals.shrank("kernel_time_ms") and totals.shrank("iteration_ms"),
+        latency=excuses and totals.improved("iteration_ms"),
     )
     found = structure.compare(baseline, candidate, rules, speed, accepted)
     more = any(change.name == "kernels" for change in found.worse)

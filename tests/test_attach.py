@@ -121,7 +121,7 @@ def test_a_hundred_attaches_beside_allocator_load(
     start: Callable[..., Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attaching, "_TOGETHER_NS", 0)
-    target = start(wait="condition", allocators=4)
+    target = start(wait="condition", allocators=2)
     for number in range(100):
         sessions = attach([target.pid], tmp_path / f"out-{number}", {})
         stop(sessions)

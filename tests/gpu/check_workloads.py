@@ -4,6 +4,8 @@
 
 Plain and captured runs take turns, alone on the machine, so that their times compare. Faults run N at a time
 with few iterations: their times do not. What each program printed is kept in the output folder.
+
+Needs ai-prof installed and nvcc on PATH; about five minutes on one GPU. ddp_train runs on two and more.
 """
 
 from __future__ import annotations

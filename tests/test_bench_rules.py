@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).with_name("bench")))
 import campaign
 import doc_tables
 import peers
+import places
 from gate_runs import make_run
 
 
@@ -48,6 +49,21 @@ def test_a_simulated_delay_lies_where_it_was_put():
     assert 50 < grown < 150
     assert peers.flagged(slowed)
     assert not peers.flagged(plain)
+
+
+def test_identical_launches_on_a_busy_host_are_seldom_flagged():
+    """Recorded on two cores with a load of 8 to 22: launches of one program differ by a factor of two."""
+    sources = campaign.recorded([Path(campaign.__file__).parent / "recordings" / "pocl-busy"])
+    assert {source.name for source in sources} == {"cl_train", "cl_tiny", "cl_loader", "cl_overlap"}
+    flagged = 0
+    for source in sources:
+        rng = np.random.default_rng(1)
+        seen = [places.draw(source, "", "any", rng) for _ in range(20)]
+        flagged += sum(any(one.finding for one in compared) for compared in seen)
+        slept = [places.draw(source, "stall=0.1", "any", rng) for _ in range(5)]
+        if source.name != "cl_loader":  # its stall is more work of the loader, a tenth of it none
+            assert all(any(one.finding for one in compared) for compared in slept)
+    assert flagged <= 10  # of 80; a place that is wild in one run of five does so at times
 
 
 def test_a_table_takes_the_place_between_its_marks(tmp_path):

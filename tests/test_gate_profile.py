@@ -175,7 +175,7 @@ def test_an_iteration_that_begins_elsewhere_is_turned_back():
     assert compare(old, turned, FLOORS) == compare(old, new, FLOORS)
 
 
-def wild(program, runs, place, us):
+def wild(runs, place, us):
     """The runs with the slow iterations of one place longer by `us`, where that is not 0."""
     made = []
     for run, added in zip(runs, us, strict=True):
@@ -191,7 +191,7 @@ def test_a_place_that_is_wild_in_several_runs_is_not_flagged_for_being_so_again(
         program = decode(seed)
         us = np.where(program.rng.random(13) < 0.4, program.rng.uniform(500, 9000, 13), 0.0)
         us[:2] = 700.0, 4000.0
-        runs = wild(program, program.runs(13), 75, us)
+        runs = wild(program.runs(13), 75, us)
         results = compare(runs[:10], runs[10:], FLOORS)
         flagged += any(result.finding for result in results)
     assert flagged <= 1
@@ -199,8 +199,8 @@ def test_a_place_that_is_wild_in_several_runs_is_not_flagged_for_being_so_again(
 
 def test_one_wild_run_of_the_baseline_hides_nothing():
     program = decode(3)
-    old = wild(program, program.runs(10), 75, [0.0] * 9 + [5000.0])
-    new = wild(program, program.runs(3), 75, [300.0] * 3)
+    old = wild(program.runs(10), 75, [0.0] * 9 + [5000.0])
+    new = wild(program.runs(3), 75, [300.0] * 3)
     (finding,) = findings(compare(old, new, FLOORS), "host_slow")
     assert 75 in finding.positions
 

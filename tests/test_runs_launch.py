@@ -102,7 +102,8 @@ def test_a_foreign_injection_is_said_before_anything_runs(tmp_path, monkeypatch)
     assert not (tmp_path / "fake" / "ran").exists()
 
 
-def test_failures_come_back_in_the_order_of_the_jobs(tmp_path, capfd):
+def test_failures_come_back_in_the_order_of_the_jobs(tmp_path, capfd, monkeypatch):
+    monkeypatch.delenv("CI", raising=False)  # where progress is one line a workload
     first = job(tmp_path, "import sys; print(sys.argv[-1], file=sys.stderr); sys.exit(5)", iterations=1)
     jobs = [replace(first, order=i, iterations=i + 1, capture=tmp_path / f"c{i}") for i in range(3)]
     runs = measure.measure(measure.Plan(jobs=jobs, folder=tmp_path / "out", machine={"key": "k"}))

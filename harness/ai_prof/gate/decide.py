@@ -230,7 +230,7 @@ def _disturbed(verdict: WorkloadVerdict, runs: Sequence[Run]) -> WorkloadVerdict
     return msgspec.structs.replace(verdict, reason=bad.problem, why=why, flagged=False)
 
 
-def _read(
+def _read(  # noqa: PLR0913 - all that a comparison rests on
     baseline: Sequence[Run],
     candidate: Sequence[Run],
     compare: Callable[[Sequence[Run]], list[Comparison]],

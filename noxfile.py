@@ -249,7 +249,7 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session(name="gate-sim")
 def gate_sim(session: nox.Session) -> None:
-    """Print how often the gate fails simulated builds, without a change and with one; minutes."""
+    """Print how often the gate fails simulated builds, without a change and with one; twenty minutes."""
     install(session)
     session.run("python", "tests/bench/gate_sim.py", *session.posargs)
 

@@ -1,7 +1,8 @@
 """How often the gate fails simulated builds, without a change and with one, and what its profile finds.
 
 Prints two tables: the totals through screen, flag and confirmation (`sim_totals.py`), and the aligned profile
-(`sim_profile.py`). `--write` puts them into docs/gate.md. About twenty minutes of one core with all builds and draws.
+(`sim_profile.py`). `--write` puts them into docs/gate.md. All builds and draws
+take about twenty minutes of one core.
 """
 
 from __future__ import annotations

@@ -105,10 +105,12 @@ def test_without_a_baseline_a_commit_is_compared_straight(project, capsys):
     assert workload["candidate_runs"] == []
     assert project.report()["base"] == base
     assert any("of 20 minutes" in note for note in project.report()["notes"])
+    assert any("`build` in [tool.ai-prof] is not set" in note for note in project.report()["notes"])
     assert "1 of 1 workload regressed" in capsys.readouterr().out
     # Against itself, with a fault switched on: base never has the fault.
     assert project.gate("--against", "HEAD", "--regress", "slow") == 1
     assert project.gate("--against", "HEAD") == 0
+    assert not any("is not set" in note for note in project.report()["notes"])
 
 
 @needs_library

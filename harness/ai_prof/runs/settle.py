@@ -54,6 +54,11 @@ class Settler:
             verdict.workload: self._one(verdict, base, plan, budget)
             for verdict, base in zip(flagged, bases, strict=True)
         }
+        if self.bases.build is None and any(self._elsewhere(base) for base in bases):
+            self.notes.append(
+                "`build` in [tool.ai-prof] is not set: "
+                "what base's workloads import from an installed package was this tree's"
+            )
         self.notes.append(
             f"settling {len(flagged)} flagged took {budget.spent_s / 60:.1f} of {self.minutes:g} minutes"
         )
@@ -90,6 +95,9 @@ class Settler:
             fresh = self.bench.again(self.workloads[name], self.runs)
             return msgspec.structs.replace(fresh, no_base=no_base)
         return Fresh()
+
+    def _elsewhere(self, base: Side | BaseError) -> bool:
+        return isinstance(base, Side) and base.checkout.root != self.bases.head.root
 
     def _commit(self, verdict: WorkloadVerdict) -> str | None:
         """The commit that a flagged workload is settled against; None where it is of none."""

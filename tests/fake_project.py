@@ -29,7 +29,7 @@ PROGRAM = f"""
 import os, pathlib, random, sys
 sys.path.append({str(TESTS)!r})
 from aiprof_file import Program
-KERNEL_NS = 100_000
+KERNEL_NS = int(os.environ.get("SLOWED_TO_NS", 100_000))
 KERNELS = 10
 slow = "--regress" in sys.argv
 jitter = 1 + random.SystemRandom().gauss(0, 0.001)

@@ -114,6 +114,17 @@ def test_without_a_baseline_a_commit_is_compared_straight(project, capsys):
 
 
 @needs_library
+def test_the_baselines_own_commit_settles_nothing_of_itself(project, monkeypatch):
+    assert project.gate("--record") == 0
+    # What its environment makes slower is no change of the code, and needs no fresh runs.
+    monkeypatch.setenv("SLOWED_TO_NS", "160000")
+    assert project.gate() == 0
+    workload = project.workload()
+    assert "this very commit" in workload["why"]
+    assert (workload["confirm_base"], workload["confirm_head"]) == ([], [])
+
+
+@needs_library
 def test_the_baselines_own_commit_is_run_again_where_it_can_be_built(project):
     assert project.gate("--record") == 0
     project.settings('build = "true"')

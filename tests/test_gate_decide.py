@@ -162,6 +162,18 @@ def test_a_count_is_excused_by_speed_only_where_the_baseline_knows_it():
     assert screened(candidates(**faster), broad).reason is Reason.IMPROVED
 
 
+def test_the_same_commit_can_be_no_regression_of_itself():
+    verdict = screened(candidates(latency=8.0, structure={"syncs": 3}))
+    assert verdict.flagged
+    same = decide.of_same_code(verdict)
+    assert (same.flagged, same.reason) == (False, Reason.STRUCTURE_CHANGED)
+    assert "this very commit" in same.why
+    assert not decide.by_strength([same])
+    assert decide.build([same], **FACTS).exit_code == 0
+    slower = decide.of_same_code(screened(candidates(latency=8.0)))
+    assert (slower.reason, slower.flagged) == (Reason.PASS, False)
+
+
 def test_shorter_kernels_alone_do_not_fail():
     """More, smaller kernels fail by their number; smaller ones of the same number are good."""
     good = screened(candidates(kernel_time=2.7, latency=3.7))

@@ -130,7 +130,10 @@ def load(root: Path, machine_key: str, workload: str) -> Baseline | None:
 
 
 def _decode(data: bytes, path: Path) -> Baseline:
-    remedy = f"restore it with `git checkout -- {path}` or record it again with `ai-prof baseline refresh`"
+    remedy = (
+        f"restore it with `git checkout -- {path}`, or remove it and record it again with "
+        "`ai-prof baseline refresh` (`ai-prof gate --record` for one below .ai-prof)"
+    )
     try:
         head = msgspec.json.decode(data, type=dict[str, Any])
     except msgspec.ValidationError as error:

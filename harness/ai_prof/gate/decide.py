@@ -12,7 +12,7 @@ from ai_prof.gate.comparison import holm
 from ai_prof.gate.conclude import FAIL_ON, build
 from ai_prof.gate.explain import explained
 from ai_prof.gate.fitness import disturbed
-from ai_prof.gate.flag import NO_PROFILES, screen_workload, unscreened
+from ai_prof.gate.flag import NO_PROFILES, of_same_code, screen_workload, unscreened
 from ai_prof.gate.latency import quantile_of, summarised
 from ai_prof.gate.metrics import METRICS, Rules
 from ai_prof.gate.model import Cell, Evidence, Reason, Run, WorkloadVerdict
@@ -23,7 +23,17 @@ if TYPE_CHECKING:
     from ai_prof.gate.screen import Prior
     from ai_prof.timeline.profile import Profile
 
-__all__ = ["ALPHA", "FAIL_ON", "Fresh", "build", "by_strength", "screen_workload", "settle", "unscreened"]
+__all__ = [
+    "ALPHA",
+    "FAIL_ON",
+    "Fresh",
+    "build",
+    "by_strength",
+    "of_same_code",
+    "screen_workload",
+    "settle",
+    "unscreened",
+]
 
 ALPHA = 0.01
 
@@ -218,8 +228,8 @@ def _settled_notes(verdict: WorkloadVerdict, runs: Fresh, found: _Settled) -> li
         why = f" ({runs.no_base})" if runs.no_base else ""
         said.append(f"weaker evidence: base could not be run again{why}, so the flag had to stand twice")
         return said + notes.multimodal(verdict.baseline_runs, (*verdict.candidate_runs, *runs.head))
-    counted = any(change.reason is Reason.INCONCLUSIVE for change in verdict.structure)
-    if counted and not found.structure.worse:
+    counted = {change.name for change in verdict.structure if change.reason is Reason.INCONCLUSIVE}
+    if counted and counted.isdisjoint(change.name for change in found.structure.changes):
         said.append("the counts that differ from the baseline don't differ from base run again")
     trend = confirm.trend(runs.base, runs.head, found.totals.rules)
     if runs.paired:

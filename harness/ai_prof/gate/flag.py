@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ai_prof.gate import acceptance, drift, judge, notes, profile_cells, reading, screen, structure
 from ai_prof.gate.fitness import unfit
 from ai_prof.gate.latency import quantile_note, quantile_of
@@ -96,6 +98,20 @@ def _concluded(
     if verdict.reason is Reason.PASS and found.broken:
         verdict.reason, verdict.why = Reason.STRUCTURE_CHANGED, "; ".join(found.broken)
     return verdict
+
+
+def of_same_code(verdict: WorkloadVerdict) -> WorkloadVerdict:
+    """A flagged verdict where candidate and baseline are one commit: no run of it could find a regression."""
+    cells = [
+        msgspec.structs.replace(c, reason=Reason.PASS, flagged=False) if c.flagged else c
+        for c in verdict.cells
+    ]
+    changes = [msgspec.structs.replace(c, reason=Reason.STRUCTURE_CHANGED) for c in verdict.structure]
+    same = msgspec.structs.replace(verdict, cells=cells, structure=changes, flagged=False, reason=Reason.PASS)
+    if changes:
+        same.reason = Reason.STRUCTURE_CHANGED
+    same.why = f"the baseline is of this very commit, so it is the machine that changed: {verdict.why}"
+    return same
 
 
 def unscreened(workload: str, why: str) -> WorkloadVerdict:

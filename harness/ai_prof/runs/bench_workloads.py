@@ -68,6 +68,8 @@ def progress(plan: Plan) -> Progress:
 @pytest.fixture(scope="session", autouse=True)
 def _end_with_parent() -> None:
     """Unwind, and the workload with us, once nobody holds the other end of our stdin any more."""
+    # A shell has what it starts in the background ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def watch() -> None:
         os.read(0, 1)

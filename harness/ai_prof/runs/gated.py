@@ -288,6 +288,8 @@ def _measure(
             accepted=stored[name].accepted if name in stored else (),
             anchor=stored[name].baseline.anchor if name in stored else None,
         )
+        if verdict.flagged and settler.of_same_code(verdict):
+            verdict = decide.of_same_code(verdict)
         verdict.baseline = stored[name].provenance() if name in stored else {}
         build.workloads.append(verdict)
     flagged = decide.by_strength(build.workloads)

@@ -64,6 +64,13 @@ class Settler:
         )
         return made
 
+    def of_same_code(self, verdict: WorkloadVerdict) -> bool:
+        """Whether base would be this very tree, run in the same way: then nothing can be settled."""
+        fault = self.bench.regress and self.workloads[verdict.workload].regress(self.bench.regress)
+        if verdict.drift or self.against or fault:
+            return False
+        return self.bench.checkout.is_exactly(self._commit(verdict))
+
     def _one(
         self, verdict: WorkloadVerdict, base: Side | BaseError, plan: confirm.Plan, budget: Budget
     ) -> Fresh:

@@ -23,7 +23,7 @@ from ai_prof.gate.model import BuildVerdict, Evidence, Reason
 
 def gate(arguments: list[str]) -> BuildVerdict:
     """One build through the command itself; a code that is no verdict ends the script with it."""
-    command = [sys.executable, "-m", "ai_prof", "gate", "--record", "--json", *arguments]
+    command = [sys.executable, "-m", "ai_prof", "gate", "--record", "--against", "HEAD", "--json", *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     try:
         return msgspec.json.decode(done.stdout, type=BuildVerdict)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import aiprof_file as af
 import pytest
@@ -200,6 +201,23 @@ def test_text_names_the_cause_first_in_few_lines(tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 12
     assert "idle 61.4% of the time: waiting for data 60.3%" in lines[0]
+
+
+def test_text_sets_no_saving_beside_an_iteration_that_is_shorter(tmp_path, capsys):
+    """A few long iterations raise the mean saving above the median iteration."""
+    program = af.Program()
+    for i in range(30):
+        program.work(5_000_000 if i % 5 == 4 else 500_000)
+        program.copy(af.HTOD, 20_000)
+        program.launch("k", 300_000)
+        program.synchronize()
+    assert cli.main(["summary", "--input", str(program.write(tmp_path))]) == 0
+    text = capsys.readouterr().out
+    told = re.findall(r"worth up to ([\d.]+) ms of the mean iteration's ([\d.]+) ms", text)
+    median = float(re.search(r"iterations of ([\d.]+) us", text)[1]) / 1000
+    assert told
+    assert all(median < float(saved) <= float(mean) for saved, mean in told)
+    assert 1.6 < float(told[0][1]) < 1.9
 
 
 def test_text_lists_the_longest_gaps(tmp_path, capsys):

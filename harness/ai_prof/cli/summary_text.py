@@ -142,13 +142,21 @@ def _saves(finding: Finding, iteration_ms: float) -> str:
     if not finding.saves_ms:
         return "" if finding.severity == "info" else f" ({finding.severity})"
     worth = f"{'takes' if finding.id == 'hot-kernel' else 'worth up to'} {_ms(finding.saves_ms)}"
-    if iteration_ms:
-        worth += f" of an iteration's {_ms(iteration_ms)}"
+    if finding.saves_ms <= iteration_ms:  # kernels side by side sum up to more, and no share of it then
+        worth += f" of the mean iteration's {_ms(iteration_ms)}"
     return f" ({worth})" if finding.severity == "info" else f" ({finding.severity}, {worth})"
 
 
 def _iteration_ms(summary: Summary) -> float:
-    return max((d.iterations.median_ms for d in summary.devices if d.window == "iterations"), default=0.0)
+    """The longest mean iteration of a device, since savings are means; 0 without iterations."""
+    return max((_mean_ms(d) for d in summary.devices if d.window == "iterations"), default=0.0)
+
+
+def _mean_ms(device: DeviceSummary) -> float:
+    """The window, which ends where the last iteration starts, by the iterations in it."""
+    starts = device.iterations.boundaries_ns
+    inside = sum(start >= starts[-1] - device.window_ns for start in starts) - 1
+    return device.window_ns / inside / 1e6
 
 
 def _ms(ms: float) -> str:

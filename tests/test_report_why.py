@@ -23,6 +23,13 @@ def test_a_longer_iteration_says_what_it_waits_for_and_where():
     ]
 
 
+def test_a_latency_that_is_not_shown_to_have_changed_is_not_called_longer():
+    workload = verdicts.regressed_by_time()
+    workload.cells = [each for each in workload.cells if each.metric != "iteration_ms"]
+    workload.cells.append(verdicts.cell("iteration_ms", 0.2, p_adjusted=0.066))
+    assert cause.sentences(workload)[0].startswith("The mean iteration takes 4.576 ms longer: the GPU waits ")
+
+
 def test_more_work_says_which_kernel_and_no_time_that_did_not_change():
     assert cause.sentences(verdicts.regressed_by_structure()) == [
         (

@@ -83,7 +83,10 @@ def _time(workload: WorkloadVerdict) -> str:
         return f"An iteration takes no longer{spent}."
     ranked = sorted(told, reverse=True)
     said = " and ".join(text for size, text in ranked if size >= TELLING * ranked[0][0])
-    return f"An iteration takes {_ms(longer)} longer: the GPU {said}."
+    worse = any(c.metric == "iteration_ms" and c.reason is Reason.REGRESSED for c in workload.cells)
+    # The parts are means. What the table calls latency is of medians, and may not be shown to have changed.
+    what = "An iteration" if worse else "The mean iteration"
+    return f"{what} takes {_ms(longer)} longer: the GPU {said}."
 
 
 def _waits(parts: Mapping[str, float]) -> str:

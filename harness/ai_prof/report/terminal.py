@@ -57,7 +57,7 @@ def _detail(workload: WorkloadVerdict) -> str:
         return f"{fmt.shorten(lead[0].sentence, 160)}{more}{fmt.shorten(why, 240)}"
     latency = [row for row in view.rows(workload) if row.key == "iteration_ms"]
     if view.is_unchanged(workload) and latency:
-        missed = f"; {unseen}" if (unseen := view.unseen(workload)) else ""
+        missed = f"; {unseen}" if (unseen := view.unseen(workload, "iteration_ms")) else ""
         return f"{latency[0].name} {latency[0].after}, {latency[0].change}{missed}"
     return fmt.shorten(view.explanation(workload), 160)
 

@@ -251,12 +251,17 @@ def explanation(workload: WorkloadVerdict) -> str:
     return said or (lead[0].sentence if lead else words.REASONS[workload.reason].meaning)
 
 
-def unseen(workload: WorkloadVerdict) -> str:
+def unseen(workload: WorkloadVerdict, only: str | None = None) -> str:
     """Return what could have been missed: changes below those that are found in 80 % of cases.
 
-    Empty where no test was made. Counts per iteration are compared exactly and miss nothing.
+    Of every metric, or of `only` one. Empty where no test was made. Counts per iteration are compared exactly
+    and miss nothing.
     """
-    tested = [cell for cell in workload.cells if cell.metric in METRICS and METRICS[cell.metric].alone]
+    tested = [
+        cell
+        for cell in workload.cells
+        if cell.metric in METRICS and METRICS[cell.metric].alone and only in {None, cell.metric}
+    ]
     parts = [
         f"{words.metric(cell.metric).lower()} below {fmt.threshold(cell.mde, cell.unit)}"
         for cell in tested

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from fake_project import Project, enter
 from test_baselines_store import KEY, baseline
@@ -85,6 +87,34 @@ def test_show_gives_what_every_cell_could_miss(tmp_path, monkeypatch, capsys):
     assert "detectable" in out
     assert "12 runs of 4 sessions" in out
     assert "accepted by ada, 1 to 2 (wanted)" in out
+
+
+def test_a_pipe_gets_every_row_on_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    when, moved = (
+        "2026-01-02T03:04:05.678901+00:00",
+        {"iteration_ms": (12.4, 17.1), "kernel_time_ms": (9.8, 9.9)},
+    )
+    entry = store.Entry(
+        when=when,
+        who="ada lovelace",
+        commit="5f1c2d9a77e0",
+        dirty=False,
+        runs=3,
+        sessions=1,
+        why="a longer batch, measured again on a quiet machine",
+        moved=moved,
+    )
+    store.save(tmp_path / "baselines", msgspec.structs.replace(baseline(sessions=1), log=[entry]))
+    assert main(["baseline", "log"]) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if when in line]
+    assert "3 of 1 session " in row
+    assert entry.why in row
+    assert "kernel time per iteration 9.800 ms to 9.900 ms" in row
+    assert main(["baseline", "show"]) == 0
+    assert f"train, {KEY}: 3 runs of 1 session, provisional\n" in re.sub(
+        " +\n", "\n", capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize("verb", ["show", "log"])

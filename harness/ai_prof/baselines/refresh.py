@@ -200,7 +200,7 @@ def _unfit_runs(facts: RefreshFacts) -> list[str]:
     if bad is not None:
         said.append(f"a run was not fit to keep ({bad.detail or bad.problem}): measure again")
     if len(facts.runs) < LEAST_RUNS:
-        said.append(f"{len(facts.runs)} runs are too few: measure at least {LEAST_RUNS}")
+        said.append(f"too few runs, {len(facts.runs)}: measure at least {LEAST_RUNS}")
     limit = SPREAD_LIMIT * PROVISIONAL_SD[facts.backend]["kernel_time_ms"]
     for session in dict.fromkeys(run.session for run in facts.runs):
         metric = METRICS["kernel_time_ms"]

@@ -17,7 +17,7 @@ from ai_prof.cli.gate_options import add_gate_options, make_request
 from ai_prof.cli.own_folder import make_folder, make_own_folder
 from ai_prof.errors import BaselineError
 from ai_prof.gate.model import BuildVerdict, Reason, WorkloadVerdict
-from ai_prof.report.format import change, value
+from ai_prof.report.format import change, plural, value
 from ai_prof.runs import checkout
 from ai_prof.runs.gated import Request, gate
 from ai_prof.runs.launch import profiles_of
@@ -83,7 +83,8 @@ def keep(request: Request, facts: RefreshFacts, why: Origin) -> None:
         store.save(request.baselines, new, profiles)
         accepted.end(path)
     show(facts.workload, moved(facts.old.runs if facts.old else [], facts.runs))
-    sys.stderr.write(f"ai-prof: {path}: {len(new.runs)} runs of {new.sessions} sessions\n")
+    size = f"{plural(len(new.runs), 'run')} of {plural(new.sessions, 'session')}"
+    sys.stderr.write(f"ai-prof: {path}: {size}\n")
 
 
 def gather(request: Request, verdict: BuildVerdict, workload: WorkloadVerdict) -> RefreshFacts:

@@ -16,7 +16,7 @@ from ai_prof.errors import NothingToCompareError
 from ai_prof.gate import screen
 from ai_prof.gate.acceptance import note
 from ai_prof.gate.metrics import METRICS, Rules
-from ai_prof.report.format import NOTHING, change, threshold, value
+from ai_prof.report.format import NOTHING, change, plural, threshold, value
 from ai_prof.runs import workloads
 from ai_prof.runs.stored import LOCAL
 
@@ -66,7 +66,7 @@ def log(args: argparse.Namespace) -> int:
         for name in ("when", "who", "commit", "runs", "why", "moved"):
             table.add_column(name, overflow="fold")
         for entry in baseline.log:
-            runs = f"{entry.runs} of {entry.sessions} sessions"
+            runs = f"{entry.runs} of {plural(entry.sessions, 'session')}"
             commit = (entry.commit or NOTHING)[:12] + ("+" if entry.dirty else "")
             table.add_row(entry.when, entry.who, commit, runs, entry.why, _moved(entry))
         OutputConsole().print(table)
@@ -105,7 +105,7 @@ def _rules() -> dict[str, Rules]:
 def _show(path: Path, baseline: Baseline, held: list[Held], wanted: list[Acceptance]) -> None:
     console = OutputConsole()
     kind = "" if baseline.sessions > 1 else ", provisional"
-    size = f"{len(baseline.runs)} runs of {baseline.sessions} sessions"
+    size = f"{plural(len(baseline.runs), 'run')} of {plural(baseline.sessions, 'session')}"
     table = Table(
         title=f"{baseline.workload}, {baseline.machine_key}: {size}{kind}", title_justify="left", box=None
     )

@@ -102,6 +102,17 @@ def test_the_verdict_comes_first_with_what_by_how_much_and_how_sure():
         assert fact in text
 
 
+def test_a_baseline_is_named_by_its_place_in_the_project(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    inside, outside = verdicts.workload("inside"), verdicts.workload("outside")
+    inside.baseline["path"] = str(tmp_path / "baselines" / "key" / "inside.json")
+    outside.baseline["path"] = "/elsewhere/baselines/key/outside.json"
+    page = html.render(verdicts.build(inside, outside))
+    assert f'title="{inside.baseline["path"]}">baselines/key/inside.json</td>' in page
+    assert ">/elsewhere/baselines/key/outside.json</td>" in page
+    assert f'title="{inside.baseline["sha256"]}">9f86d081884c</td>' in page
+
+
 def test_workloads_stand_in_order_and_unchanged_ones_are_folded():
     page = html.render(verdicts.mixed())
     names = re.findall(r'<h2 id="workload-\d+-name">(.*?)</h2>', page)

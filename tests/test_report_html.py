@@ -200,6 +200,14 @@ def test_a_pass_in_name_only_is_called_not_judged():
     assert ">unchanged</td>" not in page
 
 
+def test_a_change_beyond_the_floor_that_passed_is_not_called_unchanged():
+    vague = verdicts.workload(cells=[verdicts.cell(effect=0.215, p=0.066), verdicts.cell("gap_ms")])
+    page = html.render(verdicts.build(vague))
+    assert page.count(">no finding</td>") == 1
+    assert page.count(">unchanged</td>") == 1
+    assert [row.word.tone for row in view.metric_rows(vague)] == ["quiet", "pass"]
+
+
 def test_every_reason_and_kind_of_evidence_has_a_word():
     assert set(words.REASONS) == set(Reason)
     assert set(words.EVIDENCE) == set(Evidence)

@@ -49,6 +49,7 @@ class Row:
     notes: tuple[str, ...]
     provisional: bool
     judged: bool
+    beyond_floor: bool
     size: float
 
     @property
@@ -77,6 +78,8 @@ class Row:
         """How the row's reason is shown."""
         if self.reason is Reason.PASS and not self.judged:
             return words.NOT_JUDGED
+        if self.reason is Reason.PASS and self.beyond_floor:
+            return words.NO_FINDING
         return words.REASONS[self.reason]
 
     @property
@@ -143,6 +146,7 @@ def metric_row(workload: str, cell: Cell) -> Row:
         notes=(*cell.notes, *_cut_up(cell)),
         provisional=cell.provisional,
         judged=cell.judged,
+        beyond_floor=cell.floor is not None and abs(cell.effect or 0.0) > cell.floor,
         size=0.0 if place else abs(cell.effect or 0.0),
     )
 
@@ -184,6 +188,7 @@ def structure_row(workload: str, change: StructureChange, *, provisional: bool) 
         notes=(),
         provisional=provisional,
         judged=True,
+        beyond_floor=False,
         size=abs(after - before) / max(before, 1),
     )
 

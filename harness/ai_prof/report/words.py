@@ -52,6 +52,14 @@ NOT_JUDGED = Word(
 )
 """How an unchanged metric is shown whose comparison was too blind to count."""
 
+NO_FINDING = Word(
+    "no finding",
+    "quiet",
+    "○",
+    "beyond the floor, and still no regression: chance explains it, or its row says what does",
+)
+"""How a metric is shown that passed though it moved beyond its floor."""
+
 EVIDENCE: dict[Evidence, tuple[str, str]] = {
     Evidence.STRUCTURE: (
         "exact count",

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ai_prof.gate.model import Evidence, Reason
-from ai_prof.report import conditions, gaps, html, plot, svg, view, words
+from ai_prof.report import conditions, gaps, html, plot, provenance, svg, view, words
 
 SAMPLES = {
     "passing": verdicts.passing,
@@ -206,6 +206,20 @@ def test_a_change_beyond_the_floor_that_passed_is_not_called_unchanged():
     assert page.count(">no finding</td>") == 1
     assert page.count(">unchanged</td>") == 1
     assert [row.word.tone for row in view.metric_rows(vague)] == ["quiet", "pass"]
+
+
+def test_facts_are_named_in_words():
+    page = Page(html.render(verdicts.mixed())).text
+    for name in (
+        "GPU 0: memory, bytes",
+        "Driver: CUDA",
+        "Cores kept busy by other programs",
+        "SM clock, MHz",
+    ):
+        assert name in page
+    assert words.fact("opencl.0.driver") == "OpenCL 0: driver"
+    shown = [*provenance.machine(verdicts.mixed()), *provenance.environment(verdicts.mixed())]
+    assert not [name for name, *_ in shown if "_" in name or "." in name]
 
 
 def test_every_reason_and_kind_of_evidence_has_a_word():

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ai_prof.gate.model import Reason
-from ai_prof.report import conditions, view
+from ai_prof.report import conditions, view, words
 from ai_prof.report import format as fmt
 from ai_prof.report.conditions import Badge
 
@@ -96,8 +96,8 @@ def _place(path: str) -> str:
 
 
 def machine(verdict: BuildVerdict) -> list[tuple[str, str]]:
-    """Return the machine's facts, nested ones with dotted names."""
-    return [(name, conditions.text(value)) for name, value in conditions.flatten(verdict.machine)]
+    """Return the machine's facts, nested ones after what holds them."""
+    return [(words.fact(name), conditions.text(value)) for name, value in conditions.flatten(verdict.machine)]
 
 
 def environment(verdict: BuildVerdict) -> list[tuple[str, str, str]]:
@@ -106,7 +106,7 @@ def environment(verdict: BuildVerdict) -> list[tuple[str, str, str]]:
     fresh = conditions.gather(_fresh_environments(verdict))
     names = dict.fromkeys([*fresh, *stored])
     return [
-        (name, conditions.spread(stored.get(name, [])), conditions.spread(fresh.get(name, [])))
+        (words.fact(name), conditions.spread(stored.get(name, [])), conditions.spread(fresh.get(name, [])))
         for name in names
     ]
 

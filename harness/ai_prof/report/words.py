@@ -101,6 +101,33 @@ EXITS = {
     5: "flagged, but not settled",
     70: "a fault of ai-prof itself",
 }
+FACTS = {
+    "cpu": "CPU",
+    "cpu_mhz": "CPU clock, MHz",
+    "cuda": "CUDA",
+    "ecc": "ECC",
+    "ecc_errors": "memory errors that could not be corrected",
+    "foreign_cores": "cores kept busy by other programs",
+    "foreign_gpu_processes": "other processes on the GPU",
+    "foreign_gpu_processes_during": "other processes that came to the GPU",
+    "gpus": "GPU",
+    "kernel": "operating system kernel",
+    "load": "load average",
+    "memory_bytes": "memory, bytes",
+    "memory_clock_mhz": "memory clock, MHz",
+    "mig": "MIG",
+    "opencl": "OpenCL",
+    "power_limit_mw": "power limit, mW",
+    "power_mw": "power, mW",
+    "python": "Python",
+    "slowdowns": "throttling",
+    "sm_clock_mhz": "SM clock, MHz",
+    "temperature_c": "temperature, °C",
+    "throttle_reasons": "reasons to throttle, NVML's bits",
+    "uuid": "UUID",
+}
+"""What is recorded of machines and runs, where its key with spaces would not do."""
+
 KERNEL = "kernel:"
 
 
@@ -115,3 +142,12 @@ def metric(key: str) -> str:
 def counted(key: str) -> str:
     """Return the name of a per-iteration count; `kernel:NAME` gives NAME."""
     return key[len(KERNEL) :] if key.startswith(KERNEL) else f"{metric(key)} per iteration"
+
+
+def fact(key: str) -> str:
+    """Return the name of a fact; of a nested one (`gpus.0.memory_bytes`), `GPU 0: memory, bytes`."""
+    name = ""
+    for part in key.split("."):
+        word = FACTS.get(part, part.replace("_", " "))
+        name += (f" {word}" if part.isdigit() else f": {word}") if name else word
+    return name[:1].upper() + name[1:]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from ai_prof import cli
 from ai_prof.timeline.advice import ACTIONS, TITLES
+from ai_prof.timeline.advice_opencl import OPENCL_ACTIONS
 from ai_prof.timeline.device import device_timeline
 from ai_prof.timeline.findings import find
 from ai_prof.timeline.gaps import PLACES, placements
@@ -50,6 +52,19 @@ def test_every_finding_has_a_title_and_actions():
     own = {"lost-records", "capture-notes"}  # their actions are what lost them, and the notes
     assert ACTIONS.keys() | own == TITLES.keys()
     assert all(ACTIONS.values())
+
+
+def test_advice_on_opencl_names_nothing_of_cuda_or_torch(tmp_path):
+    torch = re.compile(r"torch|CUDA|\.item|pin_memory|non_blocking|graph|stream|\bncu\b")
+    assert OPENCL_ACTIONS.keys() < ACTIONS.keys()
+    assert not [each for actions in OPENCL_ACTIONS.values() for each in actions if torch.search(each)]
+    program = loop(kernels=(3_000,) * 30)
+    program.rows = [row for row in program.rows if row[0] != af.DEVICE]
+    program.device(0, "GPU", kind=2)
+    found = by_id(program, tmp_path)
+    assert found["small-kernels"].actions == list(OPENCL_ACTIONS["small-kernels"])
+    assert "clFinish" in found["frequent-syncs"].actions[0]
+    assert not [a for f in found.values() for a in f.actions if "torch" in a]
 
 
 def test_waiting_for_data_comes_before_the_waits_that_show_it(tmp_path):

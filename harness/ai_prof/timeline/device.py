@@ -19,9 +19,13 @@ Window = Literal["auto", "span"]
 
 @dataclass(frozen=True, slots=True)
 class DeviceTimeline:
-    """`window` names [busy.low, busy.high): whole iterations after warm-up, or first start to last end."""
+    """`window` names [busy.low, busy.high): whole iterations after warm-up, or first start to last end.
+
+    `kind` is the device's own: cuda, hip, opencl or unknown.
+    """
 
     device: int
+    kind: str
     operations: Operations
     iterations: Iterations
     structure: Structure
@@ -46,6 +50,7 @@ def device_timeline(trace: Trace, device: int, window: Window = "auto") -> Devic
     spent = busy(operations, low, max(high, low + 1))  # a window of no length has no shares
     return DeviceTimeline(
         device,
+        trace.devices[device].kind,
         operations,
         iterations,
         structure(trace, operations, iterations),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ai_prof.timeline.advice import ACTIONS, COMPILE
+from ai_prof.timeline.advice_opencl import OPENCL_ACTIONS
 from ai_prof.timeline.busy import copy_compute_overlap
 from ai_prof.timeline.capture_findings import capture_findings
 from ai_prof.timeline.communication import comm_exposed
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ai_prof.timeline.device import DeviceTimeline
-    from ai_prof.timeline.operations import Operations
     from ai_prof.timeline.ranks import RankSummary
     from ai_prof.trace.model import I64, Trace
 
@@ -94,13 +94,14 @@ def _finding(
     timeline: DeviceTimeline, name: str, severity: Severity, saves_ns: float, **evidence: Any
 ) -> Finding:
     saves = saves_ns / timeline.iterations_in_window / 1e6
-    return Finding(
-        name, severity, {"device": timeline.device, **evidence}, saves, _actions(timeline.operations, name)
-    )
+    return Finding(name, severity, {"device": timeline.device, **evidence}, saves, _actions(timeline, name))
 
 
-def _actions(operations: Operations, name: str) -> list[str]:
-    """What is in graphs already needs no advice to use them."""
+def _actions(timeline: DeviceTimeline, name: str) -> list[str]:
+    """In the words of the device's API. What is in graphs already needs no advice to use them."""
+    if timeline.kind == "opencl" and name in OPENCL_ACTIONS:
+        return list(OPENCL_ACTIONS[name])
+    operations = timeline.operations
     from_graphs = (operations.graph[operations.is_kernel] > 0).sum() * 2 > operations.is_kernel.sum()
     return [action for action in ACTIONS[name] if action is not COMPILE or not from_graphs]
 

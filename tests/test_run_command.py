@@ -46,6 +46,22 @@ def test_what_becomes_a_daemon_is_waited_for(tmp_path, capsys):
     assert "kernels" in said.out
 
 
+@pytest.mark.parametrize("dashes", [[], ["--"]])
+def test_what_follows_the_program_is_its_own(dashes, tmp_path):
+    program = tmp_path / "main.py"
+    words = ["--output", "o", "--iterations", "3", "--", "x"]
+    program.write_text(f"import sys; sys.exit(9 if sys.argv[1:] == {words} else 8)")
+    assert (
+        main(["run", "--output", str(tmp_path / "out"), *dashes, sys.executable, str(program), *words]) == 9
+    )
+
+
+def test_no_program_is_a_line_that_shows_how(capsys):
+    for words in ([], ["--"]):
+        assert main(["run", *words]) == 2
+        assert "-- PROGRAM" in capsys.readouterr().err
+
+
 def test_a_daemon_without_gpu_work_leaves_nothing(tmp_path, capsys):
     assert run(tmp_path, "pass") == 3
     assert "nothing was captured" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import signal
@@ -27,7 +28,6 @@ from ai_prof.timeline.summary import summarise
 from ai_prof.trace.open import open_trace
 
 if TYPE_CHECKING:
-    import argparse
     from pathlib import Path
 
 FORK_S = 0.3
@@ -36,18 +36,24 @@ FORK_S = 0.3
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_capture_options(parser)
-    parser.add_argument("command", nargs="+", metavar="CMD", help="the program and its arguments, after --")
+    parser.usage = "%(prog)s [options] [--] CMD ..."
+    text = "the program and its arguments, all that follow are its own"
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="CMD", help=text)
 
 
 def run(args: argparse.Namespace) -> int:
     """Start, wait, summarise. The program's own code when that is not 0."""
+    # argparse leaves the leading -- in, and with it any that are the program's own.
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    if not command:
+        raise UsageError("no program to run: ai-prof run --output DIR -- PROGRAM ARGUMENTS")
     output = output_folder(args)
     env = capture_environment(output, args.level, os.environ, capture_options(args, os.environ))
     made = make_folder(output, new=args.output is None)
     try:
-        code = wait(args.command, env)
+        code = wait(command, env)
         if code == 0 and not any(output.glob("*.aiprof")):
-            wait_for_rest(args.command[0], env)
+            wait_for_rest(command[0], env)
     finally:
         if made:
             with contextlib.suppress(OSError):  # not empty: it holds the capture

@@ -204,5 +204,8 @@ def test_nothing_is_accepted_from_a_known_slowdown(tmp_path, monkeypatch, capsys
         [verdict_of([])], run_id="r1", started="", finished="", device="cuda", machine_key=KEY, regress="slow"
     )
     write_reports(verdict, tmp_path / "reports" / "r1")
-    assert main(["accept", WORKLOAD, "iteration_ms", "--reason", "wanted"]) == 2
-    assert "--regress slow" in capsys.readouterr().err
+    for named in ([], ["--report", "reports/r1"], ["--report", "reports/r1/report.json"]):
+        assert main(["accept", WORKLOAD, "iteration_ms", "--reason", "wanted", *named]) == 2
+        assert "--regress slow" in capsys.readouterr().err
+    assert main(["accept", WORKLOAD, "iteration_ms", "--reason", "wanted", "--report", "reports"]) == 2
+    assert "reports/report.json: cannot be read (No such file" in capsys.readouterr().err

@@ -38,7 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--reason", required=True, help="why the change is wanted, kept with it")
     parser.add_argument(
-        "--report", type=Path, metavar="FILE", help="default: the newest reports/*/report.json"
+        "--report",
+        type=Path,
+        metavar="FILE",
+        help="a report.json or its folder (default: the newest reports/*/report.json)",
     )
 
 
@@ -72,6 +75,8 @@ def newest_report(folder: Path) -> Path:
 
 def read_report(path: Path) -> BuildVerdict:
     """The verdict in a report. Raises UsageError for one that nothing may be accepted from."""
+    if path.is_dir():
+        path /= "report.json"
     try:
         verdict = msgspec.json.decode(path.read_bytes(), type=BuildVerdict)
     except OSError as error:

@@ -54,9 +54,13 @@ def test_a_fault_reaches_only_who_knows_it(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ('schema = "ai-prof/workload/1"', 'schema = "ai-prof/workload/2"', "schema"),
+        (
+            'schema = "ai-prof/workload/1"',
+            'schema = "ai-prof/workload/2"',
+            "it takes ai-prof/workload/1",
+        ),
         ('schema = "ai-prof/workload/1"', "", "schema"),
-        ('device = "opencl"', 'device = "tpu"', "device"),
+        ('device = "opencl"', 'device = "tpu"', "`$.device`: it takes cuda or opencl"),
         ("timeout_s = 9", "timeout_s = -1", "timeout_s must be above 0"),
         ("timeout_s = 9", "timeout_s = nan", "timeout_s must be above 0"),
         ("timeout_s = 9", 'timeout_s = "9"', "timeout_s"),
@@ -65,7 +69,10 @@ def test_a_fault_reaches_only_who_knows_it(tmp_path):
         ("gpus = 0", "gpus = -1", "gpus must be"),
         ('"kernels", "syncs"', '"kernels", "sinks"', "unknown counts sinks"),
         ("[floors.iteration_ms]", "[floors.latency]", "unknown metrics latency"),
-        ('gap = "warn"', 'gap = "shout"', "policy"),
+        ('gap = "warn"', 'gap = "shout"', "`$.policy.gap`: it takes fail or warn or ignore"),
+        ("relative = 0.05", 'relative = "5 %"', "`$.floors.iteration_ms.relative`"),
+        ('COUNT = "1"', "COUNT = 1", "`$.env.POCL_MAX_PTHREAD_COUNT`"),
+        ('command = ["python",', "command = [1,", "`$.command[0]`"),
         ("gpus = 0", "gpus = = 0", "not valid TOML"),
         ("relative = 0.05", "relative = nan", "floors of iteration_ms"),
         ('["pyopencl"]', '[""]', "no importable module"),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
@@ -21,12 +22,13 @@ else:
     import tomli as tomllib
 
 FILE = "workload.toml"
+Schema = Literal["ai-prof/workload/1"]
 
 
 class Declaration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The contents of a `workload.toml`."""
 
-    schema: Literal["ai-prof/workload/1"]
+    schema: Schema
     command: tuple[str, ...]
     device: Backend
     gpus: int = 1
@@ -82,13 +84,15 @@ def find(root: Path) -> list[Workload]:
 def load(file: Path) -> Workload:
     """The workload that a `workload.toml` declares. Raises WorkloadError where it cannot be used."""
     try:
-        declared = msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), Declaration)
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise WorkloadError(f"{file}: cannot be read ({error}): mend it") from error
     except tomllib.TOMLDecodeError as error:
         raise WorkloadError(f"{file}: not valid TOML ({error}): mend it") from error
+    try:
+        declared = msgspec.convert(table, Declaration)
     except msgspec.ValidationError as error:
-        raise WorkloadError(f"{file}: {error}") from error
+        raise WorkloadError(f"{file}: {_explained(str(error), table)}") from error
     wrong = next(_mistakes(declared), None)
     if wrong:
         raise WorkloadError(f"{file}: {wrong}")
@@ -134,6 +138,30 @@ def _is_positive(text: str) -> bool:
         return 0 < float(text) < math.inf
     except ValueError:
         return False
+
+
+def _explained(error: str, table: dict[str, Any]) -> str:
+    """What msgspec says, with what it leaves out: the key below a table, the values that are allowed."""
+    found = re.search(r"`\$\.(\w+)(\[\.\.\.\])?", error)
+    if found is None:
+        return error
+    name, below = found.groups()
+    if below:
+        kind = {"floors": Floor, "policy": Policy, "env": str}[name]
+        key = next(key for key, value in table[name].items() if not _fits(value, kind))
+        error = error.replace(below, f".{key}", 1)
+    if error.startswith("Invalid enum value"):
+        allowed = {"schema": Schema, "device": Backend, "policy": Policy}[name]
+        error += f": it takes {' or '.join(get_args(allowed))}"
+    return error
+
+
+def _fits(value: object, kind: object) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _mistakes(declared: Declaration) -> Iterator[str]:

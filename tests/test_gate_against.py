@@ -92,6 +92,13 @@ def test_git_is_asked_about_this_repository_also_within_a_hook_of_another(projec
     assert worktree(project.root, commit, None, 60).commit == commit
 
 
+def test_a_checkout_of_another_user_is_told_with_gits_own_remedy(project, monkeypatch):
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    with pytest.raises(UsageError, match=r"run `git config --global --add safe.directory /\S+`$"):
+        resolve(project.root, "HEAD")
+
+
 @needs_library
 def test_without_a_baseline_a_commit_is_compared_straight(project, capsys):
     base = project.git("rev-parse", "HEAD")

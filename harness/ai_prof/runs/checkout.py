@@ -7,6 +7,8 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ai_prof.errors import UsageError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -38,6 +40,7 @@ def git(root: Path, *arguments: str) -> str | None:
     """What a git command prints, untranslated; None where it fails, or where there is no git.
 
     It is about `root`, also within a hook of another repository, which git tells where that one lies.
+    Raises UsageError where git refuses a checkout of another user, as a container's often is.
     """
     env = {name: text for name, text in os.environ.items() if name not in OF_A_HOOK}
     try:
@@ -51,4 +54,8 @@ def git(root: Path, *arguments: str) -> str | None:
         )
     except FileNotFoundError:
         return None
+    if "dubious ownership" in done.stderr:
+        _, _, owned = done.stderr.partition("--add safe.directory ")
+        remedy = f"git config --global --add safe.directory {owned.partition(chr(10))[0] or root}"
+        raise UsageError(f"git refuses {root}, which belongs to another user: run `{remedy}`")
     return done.stdout.strip() if done.returncode == 0 else None

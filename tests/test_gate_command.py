@@ -95,6 +95,15 @@ def test_settings_that_cannot_be_used(project: Path, capsys: pytest.CaptureFixtu
     assert "alpah" in said(capsys)
 
 
+def test_an_interpreter_of_the_settings_is_not_blamed_on_the_option(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add(project, "work", GPU_PROGRAM)
+    (project / "pyproject.toml").write_text('[tool.ai-prof]\npython = "/nosuch"\n')
+    assert main(["gate"]) == 2
+    assert "[tool.ai-prof] in pyproject.toml: /nosuch is no Python" in said(capsys)
+
+
 def test_no_usable_device(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     add(project, "work", GPU_PROGRAM, requires='["no_such_module"]')
     assert main(["gate"]) == 3

@@ -9,6 +9,7 @@ from ai_prof.cli.settings import Settings, load
 from ai_prof.errors import UsageError
 from ai_prof.gate.metrics import Rules
 from ai_prof.runs.gated import Request
+from ai_prof.runs.interpreter import interpreter
 
 if TYPE_CHECKING:
     import argparse
@@ -32,6 +33,8 @@ def make_request(args: argparse.Namespace, **more: Any) -> tuple[Request, Settin
     runs = settings.runs if args.runs is None else args.runs
     if runs < 3:
         raise UsageError(f"--runs {runs} is too few: a median needs 3 or more")
+    if args.python is None and settings.python is not None:
+        interpreter(settings.python, "python of [tool.ai-prof] in pyproject.toml:")
     request = Request(
         root=root,
         workloads=root / settings.workloads,

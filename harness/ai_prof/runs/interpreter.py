@@ -79,16 +79,21 @@ def probe(python: str, modules: tuple[str, ...]) -> Probe | None:
         return None
 
 
+def interpreter(named: str, by: str = "--python") -> str:
+    """The path of the interpreter that the option or setting `by` names. Raises UsageError without one."""
+    python = shutil.which(named)
+    if python is None or probe(python, ()) is None:
+        raise UsageError(f"{by} {named} is no Python interpreter that starts: give the path of one")
+    return str(Path(python).absolute())
+
+
 def choose(workload: Workload, named: str | None = None) -> str:
     """The interpreter of a workload: `named`, else ours for OpenCL, else the first on PATH that fits.
 
     Raises UsageError where `named` does not start.
     """
     if named is not None:
-        python = shutil.which(named)
-        if python is None or probe(python, ()) is None:
-            raise UsageError(f"--python {named} is no Python interpreter that starts: give the path of one")
-        return str(Path(python).absolute())
+        return interpreter(named)
     if workload.device == "opencl":
         return sys.executable
     found = _on_path()

@@ -10,7 +10,7 @@ from ai_prof.collect.memory import Memory
 from ai_prof.collect.procfs import Process, parse_blocked, parse_maps
 from ai_prof.collect.refusal import why_refused
 from ai_prof.collect.target import examine
-from ai_prof.errors import AttachRefusedError
+from ai_prof.errors import AttachRefusedError, NothingToCompareError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,3 +99,26 @@ def test_a_kind_that_cannot_be_attached_to(
         examine(process, memory)
     assert f"cannot attach to process 7: {words}" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+OPENCL = "4000-5000 r-xp 00000000 fe:00 14 /usr/lib/x86_64-linux-gnu/libOpenCL.so.1.0.0\n"
+CUDA = "5000-6000 r-xp 00000000 fe:00 15 /usr/lib/x86_64-linux-gnu/libcuda.so.550.54\n"
+
+
+@pytest.mark.parametrize(
+    ("maps", "error", "words"),
+    [
+        (APP + LIBC + OPENCL, NothingToCompareError, "process 7 uses OpenCL.*`ai-prof run`"),
+        (APP + OPENCL + CUDA, AttachRefusedError, "statically linked"),  # goes on to what else may be wrong
+    ],
+)
+def test_a_program_of_opencl_is_not_entered(
+    maps: str, error: type[Exception], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    process = fake_proc(tmp_path)
+    (process.path / "status").write_text("Name:\tx\nState:\tS (sleeping)\n")
+    (process.path / "maps").write_text(maps)
+    (process.path / "mem").write_bytes(bytes(0x1000) + b"\x7fELF\x02".ljust(0x1000, b"\0"))
+    with Memory(process) as memory, pytest.raises(error, match=words):
+        examine(process, memory)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ai_prof.collect import x86_64 as cpu
 from ai_prof.collect.memory import Memory, elf_class, find_symbol
-from ai_prof.errors import AttachRefusedError
+from ai_prof.errors import AttachRefusedError, NothingToCompareError
 
 if TYPE_CHECKING:
     from ai_prof.collect.procfs import Mapping, Process
@@ -21,6 +21,8 @@ _LIBC = re.compile(r"/libc(\.so\.6|-2\.\d+\.so)$")
 _LIBDL = re.compile(r"/libdl(\.so\.2|-2\.\d+\.so)$")
 _LOADER = re.compile(r"/ld(-linux-x86-64\.so\.2|-2\.\d+\.so)$")
 _ALLOCATOR = re.compile(r"/lib(tc|je|mi|hoard|snmalloc)[^/]*malloc[^/]*\.so|/lib(je|tc|mi)malloc")
+_CUDA = re.compile(r"/libcuda\.so")
+_OPENCL = re.compile(r"/libOpenCL\.so")
 _RTLD_DLOPEN = 0x80000000  # what __libc_dlopen_mode wants beside the mode
 
 
@@ -96,13 +98,20 @@ def _find_dlopen(maps: list[Mapping], memory: Memory) -> tuple[int, int] | None:
 
 
 def examine(process: Process, memory: Memory) -> Target:
-    """All that is needed to attach. Raises AttachRefusedError where it can't be done, with the reason."""
+    """All that is needed to attach. Raises AttachRefusedError where it can't be done, with the reason.
+
+    Raises NothingToCompareError for a program of OpenCL, which only `ai-prof run` can record.
+    """
     state = process.status().get("State", "?")
     if state[0] in "tT":
         raise _refuse(process, "it is stopped: continue it first (`kill -CONT`)")
     maps = process.maps()
     if not maps:
         raise _refuse(process, "it is a zombie or a thread of the kernel")
+    if any(_OPENCL.search(m.path) for m in maps) and not any(_CUDA.search(m.path) for m in maps):
+        raise NothingToCompareError(
+            f"process {process.pid} uses OpenCL, and attach captures CUDA: start it with `ai-prof run`"
+        )
     _check_kind(process, maps, memory)
     restorer, dlopen = _find_restorer(maps, memory), _find_dlopen(maps, memory)
     loader = base_of(maps, _LOADER)

@@ -101,15 +101,18 @@ def test_a_kind_that_cannot_be_attached_to(
     assert "\n" not in str(error.value)
 
 
-OPENCL = "4000-5000 r-xp 00000000 fe:00 14 /usr/lib/x86_64-linux-gnu/libOpenCL.so.1.0.0\n"
+OPENCL = "4000-5000 r-xp 00000000 fe:00 14 {}\n"
+RUN_IT = "process 7 uses OpenCL.*`ai-prof run`"
 CUDA = "5000-6000 r-xp 00000000 fe:00 15 /usr/lib/x86_64-linux-gnu/libcuda.so.550.54\n"
 
 
 @pytest.mark.parametrize(
     ("maps", "error", "words"),
     [
-        (APP + LIBC + OPENCL, NothingToCompareError, "process 7 uses OpenCL.*`ai-prof run`"),
-        (APP + OPENCL + CUDA, AttachRefusedError, "statically linked"),  # goes on to what else may be wrong
+        (APP + LIBC + OPENCL.format("/usr/lib/libOpenCL.so.1"), NothingToCompareError, RUN_IT),
+        (APP + OPENCL.format("/v/pyopencl.libs/libOpenCL-83a5a7fd.so.1.0.0"), NothingToCompareError, RUN_IT),
+        # It goes on to what else may be wrong.
+        (APP + OPENCL.format("/usr/lib/libOpenCL.so.1") + CUDA, AttachRefusedError, "statically linked"),
     ],
 )
 def test_a_program_of_opencl_is_not_entered(

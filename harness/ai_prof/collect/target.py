@@ -22,7 +22,7 @@ _LIBDL = re.compile(r"/libdl(\.so\.2|-2\.\d+\.so)$")
 _LOADER = re.compile(r"/ld(-linux-x86-64\.so\.2|-2\.\d+\.so)$")
 _ALLOCATOR = re.compile(r"/lib(tc|je|mi|hoard|snmalloc)[^/]*malloc[^/]*\.so|/lib(je|tc|mi)malloc")
 _CUDA = re.compile(r"/libcuda\.so")
-_OPENCL = re.compile(r"/libOpenCL\.so")
+_OPENCL = re.compile(r"/libOpenCL(-[0-9a-f]+)?\.so")
 _RTLD_DLOPEN = 0x80000000  # what __libc_dlopen_mode wants beside the mode
 
 

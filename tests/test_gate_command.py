@@ -73,6 +73,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
         (["--regress", "slow=fast"], "a number above 0"),
         (["--runs", "1"], "too few"),
         (["--python", "/no/python"], "/no/python"),
+        (["--baselines", "/no/baselines"], "--baselines /no/baselines is no folder"),
     ],
 )
 def test_wrong_arguments(
@@ -86,6 +87,7 @@ def test_wrong_arguments(
 def test_a_project_without_workloads(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gate"]) == 2
     assert str(project / "workloads") in said(capsys)
+    assert list(project.iterdir()) == []
 
 
 def test_settings_that_cannot_be_used(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

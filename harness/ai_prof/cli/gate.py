@@ -21,6 +21,7 @@ from ai_prof.report import shards, terminal
 from ai_prof.report.write import write_reports
 from ai_prof.runs.gated import collect, gate
 from ai_prof.runs.stored import LOCAL
+from ai_prof.runs.workloads import find
 
 if TYPE_CHECKING:
     import argparse
@@ -68,6 +69,9 @@ def run(args: argparse.Namespace) -> int:
     minutes = settings.budget_minutes if args.budget_minutes is None else args.budget_minutes
     if not minutes >= 0:
         raise UsageError(f"--budget-minutes {minutes:g} must be 0 or more")
+    if args.baselines is not None and not args.record and not args.baselines.is_dir():
+        raise UsageError(f"--baselines {args.baselines} is no folder: name one that holds baselines")
+    find(request.workloads)  # in a wrong folder there are none, and nothing is left behind in it
     reports = args.report or request.root / settings.report
     make_own_folder(reports, "name another folder with --report")
     make_own_folder(request.root / LOCAL, "run in a checkout of your own")

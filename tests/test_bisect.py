@@ -70,6 +70,8 @@ def test_what_cannot_be_bisected_is_said(project, capsys):
     assert "cannot be run: the build command ended with 1" in capsys.readouterr().err
     assert bisect("syncs", commits[5], commits[0]) == 2
     assert "does not come before" in capsys.readouterr().err
+    assert bisect("syncs", "HEAD", "main") == 2
+    assert "HEAD and main are one commit" in capsys.readouterr().err
     assert bisect("syncs", "nowhere", commits[0]) == 2
     with pytest.raises(SystemExit):
         bisect("host_profile", commits[0], commits[1])

@@ -48,6 +48,8 @@ def bisect(request: Request, metric: str, good: str, bad: str) -> Found:
     """
     root = request.root
     ends = {"good": resolve(root, good), "bad": resolve(root, bad)}
+    if ends["good"] == ends["bad"]:
+        raise UsageError(f"{good} and {bad} are one commit: name a good one that comes before the bad one")
     if git(root, "merge-base", "--is-ancestor", ends["good"], ends["bad"]) is None:
         raise UsageError(f"{good} does not come before {bad}: name a good commit that {bad} builds on")
     judge = _judge(request, metric, ends["good"])

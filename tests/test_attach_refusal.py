@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ai_prof.cli import main
 from ai_prof.collect.memory import Memory
 from ai_prof.collect.procfs import Process, parse_blocked, parse_maps
 from ai_prof.collect.refusal import why_refused
@@ -125,3 +126,9 @@ def test_a_program_of_opencl_is_not_entered(
     (process.path / "mem").write_bytes(bytes(0x1000) + b"\x7fELF\x02".ljust(0x1000, b"\0"))
     with Memory(process) as memory, pytest.raises(error, match=words):
         examine(process, memory)
+
+
+@pytest.mark.parametrize("seconds", ["-3", "0", "nan", "inf"])
+def test_a_duration_that_is_none(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["attach", "--pid", "7", "--duration", seconds]) == 2
+    assert f"--duration {seconds} must be above 0" in capsys.readouterr().err

@@ -45,7 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--duration",
         type=float,
-        default=0.0,
         metavar="SECONDS",
         help="how long to record (default: until Ctrl-C or `ai-prof stop`)",
     )
@@ -55,12 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Attach, wait, summarise."""
     output = output_folder(args)
-    if not 0 <= args.duration <= 1e9:
-        msg = "--duration takes seconds"
+    if args.duration is not None and not 0 < args.duration <= 1e9:
+        msg = f"--duration {args.duration:g} must be above 0, in seconds, and no more than 1e9"
         raise UsageError(msg)
     # The option's own word on the duration comes last.
     options = capture_options(args, os.environ)
-    options |= {"AI_PROF_LEVEL": args.level, "AI_PROF_DURATION": str(args.duration)}
+    options |= {"AI_PROF_LEVEL": args.level, "AI_PROF_DURATION": str(args.duration or 0.0)}
     pids = cuda_processes(args.pid) if args.tree else list(dict.fromkeys(args.pid))
     made = make_folder(output, new=args.output is None)
     try:

@@ -47,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
         sys.stderr.write(
             f"ai-prof: noxfile.py installs {wanted}: name a source that your CI machines reach\n"
         )
-    print("next: nox -s profile, then nox -s profile -- --regress tiny to see it fail")
+    print('next: git add . && git commit -m "Gate this repository"')
+    print("then: nox -s profile, and nox -s profile -- --regress tiny to see it fail")
     return 0
 
 

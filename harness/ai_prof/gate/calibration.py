@@ -85,7 +85,10 @@ def calibrate(  # noqa: PLR0913 - all that a comparison rests on
     stored = {name: runs for name, runs in stored.items() if len(runs) >= 2 * CANDIDATE}
     if not stored:
         least = 2 * CANDIDATE
-        raise NothingToCompareError(f"no baseline has {least} runs to call some of them a candidate: refresh")
+        raise NothingToCompareError(
+            f"no baseline has {least} runs to call some of them a candidate: "
+            "add some with `ai-prof baseline refresh`"
+        )
     rng = np.random.default_rng(seed)
     seen: dict[str, list[_Draw]] = {name: [] for name in stored}
     failed = 0

@@ -75,6 +75,7 @@ def test_a_fault_reaches_only_who_knows_it(tmp_path):
         ('command = ["python",', "command = [1,", "`$.command[0]`"),
         ("gpus = 0", "gpus = = 0", "not valid TOML"),
         ("relative = 0.05", "relative = nan", "floors of iteration_ms"),
+        ("relative = 0.05", "rel = 0.05", "`rel`"),
         ('["pyopencl"]', '[""]', "no importable module"),
         ('"slow"', '"a=b"', "without '='"),
         ("POCL_MAX_PTHREAD_COUNT =", '"A=B" =', "no variable"),

@@ -19,7 +19,7 @@ class Scale(str, Enum):
     RAW = "raw"
 
 
-class Floor(msgspec.Struct, frozen=True, kw_only=True):
+class Floor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a change must exceed to matter, both at once.
 
     `relative` is a share of the baseline's value, `absolute` is in the metric's own unit.

@@ -158,6 +158,9 @@ def test_a_count_is_excused_by_speed_only_where_the_baseline_knows_it():
     assert stale.reason is Reason.REGRESSED
     base, head = Machine(1).pairs(6, **faster)
     assert settled(verdict, Fresh(base=base, head=head)).reason is not Reason.REGRESSED
+    # By little more than the floor, and maybe by less: no excuse for three times the synchronizes.
+    base, head = Machine(1).pairs(6, **(faster | {"latency": 3.955, "kernel_time": 2.965}))
+    assert settled(verdict, Fresh(base=base, head=head)).reason is Reason.REGRESSED
     broad = [make_run(session=f"s{s}", order=i) for s in range(3) for i in range(3)]
     assert screened(candidates(**faster), broad).reason is Reason.IMPROVED
 

@@ -45,6 +45,16 @@ class Totals:
         item = self.stored(key)
         return item is not None and item.better and item.real and item.p_better <= IMPROVED_P
 
+    def surely_shorter(self, key: str) -> bool:
+        """Whether a time fell by more than its floor, by the whole of its interval."""
+        item = self.stored(key)
+        return (
+            self.improved(key)
+            and item is not None
+            and item.interval is not None
+            and (item.interval[1] <= -item.floor.relative)
+        )
+
     def shrank(self, key: str) -> bool:
         """Whether a metric got better beyond its floors, tested or not."""
         item = self.stored(key)

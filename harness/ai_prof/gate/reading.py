@@ -34,7 +34,7 @@ def read(  # noqa: PLR0913 - all that a comparison rests on
     wanted = acceptance.accepted_totals(compare(baseline), accepted) if accepted else {}
     totals = judge.Totals({item.metric.key: item for item in items}, rules, accepted=wanted)
     speed = structure.Speed(
-        faster=excuses and totals.improved("kernel_time_ms") and totals.improved("iteration_ms"),
+        faster=excuses and totals.surely_shorter("kernel_time_ms") and totals.surely_shorter("iteration_ms"),
         latency=excuses and totals.improved("iteration_ms"),
     )
     found = structure.compare(baseline, candidate, rules, speed, accepted)

@@ -32,8 +32,8 @@ _SINGULAR = {
 class Speed(msgspec.Struct, frozen=True, kw_only=True):
     """What the totals say of the same runs, which may excuse a count that grew.
 
-    `faster`: kernel time and latency both improved beyond their floors. `latency`: latency improved, and
-    by a test.
+    `faster`: kernel time and latency both improved, by more than their floors over the whole of their
+    intervals. `latency`: latency improved, and by a test.
     """
 
     faster: bool = False

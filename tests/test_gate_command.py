@@ -142,6 +142,14 @@ def test_a_workload_that_crashes(project: Path) -> None:
     assert not (project / ".ai-prof" / "baselines").exists()
 
 
+def test_a_launch_that_fails_once_is_told_and_nothing_else_of_it_is_run(project: Path) -> None:
+    once = "import pathlib; seen = pathlib.Path('seen'); first = not seen.exists(); seen.touch()"
+    add(project, "work", f"{once}\nif first: raise RuntimeError('broken once')\n{GPU_PROGRAM}")
+    why = failed(project, 4)
+    assert why.startswith("failed: no baseline was recorded: exit code 1: RuntimeError: broken once")
+    assert not list((project / ".ai-prof" / "captures").glob("*/*candidate*"))
+
+
 def test_a_workload_that_hangs_ends_with_all_its_children(project: Path) -> None:
     mark = f"sleep {time.monotonic_ns() % 10**6 + 10**6}"
     program = f"import subprocess; subprocess.Popen({mark.split()!r}, start_new_session=True).wait()"

@@ -16,6 +16,7 @@ from ai_prof.baselines.files import one_writer
 from ai_prof.baselines.machine_key import machine_key
 from ai_prof.errors import NothingToCompareError
 from ai_prof.gate import decide, screen
+from ai_prof.gate.fitness import disturbed
 from ai_prof.gate.measured import Measured, Shard, conclude
 from ai_prof.gate.metrics import Rules
 from ai_prof.gate.model import BuildVerdict, Reason, WorkloadVerdict
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ai_prof.gate.metrics import Backend
+    from ai_prof.gate.model import Run
     from ai_prof.runs.checkout import Checkout
     from ai_prof.timeline.profile import Profile
 
@@ -92,6 +94,12 @@ class Scene:
             ready=[workload for workload in self.ready if workload.name in names],
             skipped=[verdict for verdict in self.skipped if verdict.workload in names],
         )
+
+    def without(self, failed: Sequence[WorkloadVerdict]) -> Scene:
+        """What of it is left to run, the workloads that failed aside."""
+        names = {verdict.workload for verdict in failed}
+        ready = [workload for workload in self.ready if workload.name not in names]
+        return replace(self, ready=ready, skipped=[*self.skipped, *failed])
 
     def bench(self, request: Request, head: Checkout, session: str, run_id: str) -> Bench:
         """A bench whose captures lie in a folder of this run."""
@@ -166,13 +174,14 @@ def collect(request: Request) -> tuple[Measured, dict[str, Profile]]:
     notes = [note for each in stored.values() for note in each.notes]
     if request.record:
         missing = [w for w in ready if w.name not in stored]
-        recorded = _record(request, bench, key, scene.device, missing)
+        recorded, failed = _record(request, bench, key, scene.device, missing)
         stored |= recorded
+        scene = scene.without(failed)
         notes += [f"recorded a provisional baseline of {name} in {s.path}" for name, s in recorded.items()]
     settler = Settler(
         bench=bench,
         bases=scene.bases(request, head),
-        workloads={workload.name: workload for workload in ready},
+        workloads={workload.name: workload for workload in scene.ready},
         stored=stored,
         against=against,
         runs=request.runs,
@@ -241,10 +250,12 @@ def _folders(request: Request) -> tuple[Path, Path]:
 
 def _record(
     request: Request, bench: Bench, key: str, device: Backend, workloads: Sequence[Workload]
-) -> dict[str, Stored]:
-    """Measure and store what has no baseline yet. A workload that fails has none; its candidate says why."""
+) -> tuple[dict[str, Stored], list[WorkloadVerdict]]:
+    """Measure and store what has no baseline yet; of a workload that fails, the verdict that says why."""
+    failed = []
     for name, runs in bench.baselines(workloads, request.runs).items():
-        if any(run.problem for run in runs):
+        if (unrecorded := _unrecorded(name, runs)) is not None:
+            failed.append(unrecorded)
             continue
         why = origin(bench.checkout, "recorded by `ai-prof gate --record`")
         baseline = store.Baseline(
@@ -258,7 +269,16 @@ def _record(
         folder = request.root / LOCAL / "baselines"
         with one_writer(store.path_of(folder, key, name).parent):
             store.save(folder, baseline, profiles_of(runs))
-    return load(_folders(request), key, [workload.name for workload in workloads])
+    return load(_folders(request), key, [workload.name for workload in workloads]), failed
+
+
+def _unrecorded(name: str, runs: Sequence[Run]) -> WorkloadVerdict | None:
+    """What is said of a workload whose runs make no baseline; None where they make one."""
+    verdict = WorkloadVerdict(workload=name, reason=Reason.PASS, baseline_runs=list(runs))
+    broken = disturbed(verdict, runs)
+    if broken is not None:
+        broken.why = f"no baseline was recorded: {broken.why}"
+    return broken
 
 
 def _measure(

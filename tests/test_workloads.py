@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 import os
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,12 +25,21 @@ from ai_prof.runs.workloads import find
 WORKLOADS = find(Path(__file__).parents[1] / "workloads")
 OPENCL = [w for w in WORKLOADS if w.device == "opencl"]
 CUDA = [w for w in WORKLOADS if w.device == "cuda"]
-SPEC = importlib.util.spec_from_file_location(
-    "png", Path(__file__).parents[1] / "workloads" / "torch_vision_loader" / "png.py"
-)
-png = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(png)
 STUBS = Path(__file__).parent / "framework_stubs.py"
+
+
+def module(path):
+    """A module of the workloads' own, which are no package."""
+    spec = importlib.util.spec_from_file_location(
+        Path(path).stem, Path(__file__).parents[1] / "workloads" / path
+    )
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+png = module("torch_vision_loader/png.py")
+pocl_cpu = module("pocl_cpu.py")
 
 
 def start(workload, *arguments):
@@ -177,3 +188,57 @@ def test_the_same_seed_computes_the_same(workload):
 def untimed(stdout):
     """What a workload printed, without the one figure that no seed fixes."""
     return re.sub(r'"iteration_us": \d+', "", stdout)
+
+
+def test_a_cpus_name_is_looked_for_in_pocls_record_alone():
+    """What lies behind the record in memory may point to the same word, and is no part of it."""
+    names = [ctypes.create_string_buffer(b"generic", 8) for _ in range(2)]
+    words = (ctypes.c_uint64 * 256)()
+    words[80], words[130] = map(ctypes.addressof, names)
+    device = SimpleNamespace(
+        platform=SimpleNamespace(name=pocl_cpu.POCL),
+        version="pthread-generic",
+        int_ptr=ctypes.addressof(words),
+    )
+    pocl_cpu.teach(device)
+    assert names[0].value in {b"haswell", b"x86-64"}
+    assert names[1].value == b"generic"
+    pocl_cpu.teach(device)  # as the next context of a program does
+    words[80] = 0
+    with pytest.raises(RuntimeError, match="install a newer PoCL"):
+        pocl_cpu.teach(device)
+
+
+# Takes the makers of CPUs out of LLVM's code in the driver, before it looks which CPU it runs on.
+UNKNOWN_CPU = """
+import ctypes, re, runpy
+from pathlib import Path
+import pyopencl as cl
+(driver,) = (Path(cl.__file__).parent / ".libs").resolve().glob("libpocl*.so")
+ctypes.CDLL(str(driver))
+for line in Path("/proc/self/maps").read_text().splitlines():
+    if "r-xp" in line and line.endswith(str(driver)):
+        begin, end = (int(word, 16) for word in line.split()[0].split("-"))
+        assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), 7) == 0
+        for maker in re.finditer(rb"Auth|Genu", ctypes.string_at(begin, end - begin)):
+            ctypes.memmove(begin + maker.start(), b"none", 4)
+assert cl.create_some_context(interactive=False).devices[0].version.endswith("-generic")
+runpy.run_path("main.py", run_name="__main__")
+"""
+
+
+def test_for_a_cpu_that_pocl_does_not_know_it_compiles(tmp_path):
+    cl = pytest.importorskip("pyopencl")
+    if not list((Path(cl.__file__).parent / ".libs").glob("libpocl*.so")):
+        pytest.skip("this PoCL is not the one that pip installs")
+    (workload,) = (w for w in OPENCL if w.name == "cl_train")
+    done = subprocess.run(
+        [sys.executable, "-c", UNKNOWN_CPU, "--iterations", "2"],
+        cwd=workload.folder,
+        env={**os.environ, **workload.env, "POCL_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert counts(done)["iterations"] == 2

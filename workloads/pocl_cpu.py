@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 POCL = "Portable Computing Language"
 # What LLVM calls a CPU that it doesn't know; its compiler takes that name for none.
 UNKNOWN = b"generic\0"
-DEVICE_BYTES = 4096  # of PoCL's record of a device, which names the CPU in its first KiB
+# Of PoCL's record of a device, which names the CPU there and is longer: what follows it is of others.
+DEVICE_BYTES = 1024
 
 
 def teach(device: cl.Device) -> None:
@@ -28,10 +29,10 @@ def teach(device: cl.Device) -> None:
     memory = os.open("/proc/self/mem", os.O_RDWR)
     try:
         words = struct.unpack(f"{DEVICE_BYTES // 8}Q", os.pread(memory, DEVICE_BYTES, device.int_ptr))
-        names = [word for word in words if _read(memory, word) in (UNKNOWN, known)]
+        names = {word for word in words if _read(memory, word) in (UNKNOWN, known)}
         if len(names) != 1:
             raise RuntimeError(f"{device.version} does not know this CPU: install a newer PoCL")
-        os.pwrite(memory, known, names[0])
+        os.pwrite(memory, known, names.pop())
     finally:
         os.close(memory)
 

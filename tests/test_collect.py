@@ -152,7 +152,6 @@ def test_run_hands_signals_to_the_program(tmp_path: Path, number: signal.Signals
     with subprocess.Popen(command) as ours:
         while not ready.exists():
             time.sleep(0.01)
-        time.sleep(0.1)  # the program is there before we watch for signals
         ours.send_signal(number)
         assert ours.wait() == 128 + number
 

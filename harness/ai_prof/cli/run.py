@@ -29,8 +29,10 @@ from ai_prof.trace.open import open_trace
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import FrameType
 
 FORK_S = 0.3
+ANSWERED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,19 +74,32 @@ def run(args: argparse.Namespace) -> int:
 
 def wait(command: list[str], env: dict[str, str]) -> int:
     """Run `command` to its end. A signal sent to us is the program's to answer."""
+    program: subprocess.Popen[bytes] | None = None
+    early: list[int] = []
+
+    def hand_on(number: int, _: FrameType | None) -> None:
+        # Ctrl-C reaches the program through the terminal; SIGTERM and SIGHUP may come to us alone.
+        if number == signal.SIGINT:
+            return
+        if program is None:
+            early.append(number)
+        else:
+            program.send_signal(number)
+
+    # What is ignored stays so, as under nohup: the program has it ignored, too.
+    answered = [number for number in ANSWERED if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, hand_on) for number in answered}
     try:
         program = subprocess.Popen(command, env=env)
+        for number in early:
+            program.send_signal(number)
+        code = program.wait()
     except OSError as error:
         msg = f"cannot start {command[0]}: {error.strerror}"
         raise UsageError(msg) from error
-    # Ctrl-C reaches the program through the terminal; SIGTERM and SIGHUP may come to us alone.
-    before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN)}
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup: the program has it ignored too
-            before[number] = signal.signal(number, lambda number, _: program.send_signal(number))
-    code = program.wait()
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return 128 - code if code < 0 else code
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -18,7 +19,8 @@ if os.fork():
 os.setsid()
 if os.fork():
     os._exit(0)
-time.sleep(1)
+while not os.path.exists({go!r}):
+    time.sleep(0.01)
 {work}
 """
 WORK = f"""
@@ -33,17 +35,25 @@ p.write(pathlib.Path(os.environ["AI_PROF_OUTPUT"]))
 pytestmark = pytest.mark.skipif(library_path() is None, reason="the native library is not built here")
 
 
-def run(tmp_path: Path, work: str) -> int:
-    program = tmp_path / "daemon.py"
-    program.write_text(DAEMON.format(work=work))
-    return main(["run", "--output", str(tmp_path / "out"), "--", sys.executable, str(program)])
+def run(tmp_path: Path, work: str) -> subprocess.CompletedProcess[str]:
+    """Run a daemon that does its work once it is waited for."""
+    program, go = tmp_path / "daemon.py", tmp_path / "go"
+    program.write_text(DAEMON.format(work=work, go=str(go)))
+    words = ["run", "--output", str(tmp_path / "out"), "--", sys.executable, str(program)]
+    command = [sys.executable, "-m", "ai_prof", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as ours:
+        assert ours.stderr is not None
+        first = ours.stderr.readline()
+        go.touch()
+        out, rest = ours.communicate()
+    assert "running: waiting for them" in first
+    return subprocess.CompletedProcess(command, ours.returncode, out, rest)
 
 
-def test_what_becomes_a_daemon_is_waited_for(tmp_path, capsys):
-    assert run(tmp_path, WORK) == 0
-    said = capsys.readouterr()
-    assert "running: waiting for them" in said.err
-    assert "kernels" in said.out
+def test_what_becomes_a_daemon_is_waited_for(tmp_path):
+    done = run(tmp_path, WORK)
+    assert done.returncode == 0, done.stderr
+    assert "kernels" in done.stdout
 
 
 @pytest.mark.parametrize("dashes", [[], ["--"]])
@@ -62,6 +72,7 @@ def test_no_program_is_a_line_that_shows_how(capsys):
         assert "-- PROGRAM" in capsys.readouterr().err
 
 
-def test_a_daemon_without_gpu_work_leaves_nothing(tmp_path, capsys):
-    assert run(tmp_path, "pass") == 3
-    assert "nothing was captured" in capsys.readouterr().err
+def test_a_daemon_without_gpu_work_leaves_nothing(tmp_path):
+    done = run(tmp_path, "pass")
+    assert done.returncode == 3
+    assert "nothing was captured" in done.stderr

@@ -57,7 +57,7 @@ def ptrace_works() -> None:
         pytest.skip(f"ptrace is refused here: {tried.stderr.strip().splitlines()[-1]}")
 
 
-def until(true: Callable[[], bool], seconds: float = 30.0) -> bool:
+def until(true: Callable[[], bool], seconds: float = 120.0) -> bool:
     """Whether `true` came to hold in time."""
     deadline = time.monotonic() + seconds
     while not true():
@@ -157,7 +157,7 @@ class Target:
         """Its exit code, 7 when all is well."""
         struct.pack_into("<Q", self.page, 0, 1)
         try:
-            return self.program.wait(30)
+            return self.program.wait(120)
         finally:
             self.kill()
 
@@ -175,7 +175,7 @@ def ai_prof(*words: object, **variables: str) -> subprocess.CompletedProcess[str
         env=environment(**variables),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=False,
     )
 

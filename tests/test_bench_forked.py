@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, and send
 def server(tmp_path):
     where = tmp_path / "parent"
     with subprocess.Popen([sys.executable, FORKED, "serve", where, "json.tool"]) as parent:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not where.with_suffix(".ready").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         yield where
@@ -43,7 +43,7 @@ def test_a_fork_is_the_program_that_was_asked_for(server, tmp_path, end, code):
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=120,
     )
     assert done.returncode == code, done.stderr
     if end != "die":

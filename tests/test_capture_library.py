@@ -24,7 +24,7 @@ def initialize(**variables: str) -> subprocess.CompletedProcess[str]:
     bare = {name: value for name, value in os.environ.items() if not name.startswith("AI_PROF_")}
     return subprocess.run(
         [sys.executable, "-c", INITIALIZE, str(LIBRARY)],
-        env=bare | variables, capture_output=True, text=True, check=True, timeout=60,
+        env=bare | variables, capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
 
 

@@ -83,7 +83,7 @@ def test_kustomize_adds_the_sidecar(tmp_path: Path) -> None:
     (tmp_path / "workload.yaml").write_text(WORKLOAD)
     (tmp_path / "kustomization.yaml").write_text("resources: [workload.yaml]\ncomponents: [sidecar]\n")
     words = ["kubectl", "kustomize", str(tmp_path)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     rendered = yaml.safe_load(done.stdout)
     validate(rendered)

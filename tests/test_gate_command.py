@@ -51,7 +51,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def add(
-    project: Path, name: str, program: str, *, requires: str = '["pyopencl"]', timeout: float = 60
+    project: Path, name: str, program: str, *, requires: str = '["pyopencl"]', timeout: float = 300
 ) -> None:
     folder = project / "workloads" / name
     folder.mkdir(parents=True)

@@ -55,7 +55,7 @@ def test_the_lock_is_held_against_other_processes(tmp_path):
         waiting = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert "another capture holds cpu" in waiting.stderr.readline()
         assert waiting.poll() is None
-    assert waiting.communicate(timeout=20)[0] == "held\n"
+    assert waiting.communicate(timeout=120)[0] == "held\n"
     assert subprocess.run(command, check=True, capture_output=True, text=True).stderr == ""
 
 

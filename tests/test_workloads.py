@@ -50,7 +50,7 @@ def start(workload, *arguments):
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=300,
     )
 
 
@@ -87,7 +87,7 @@ def without_cuda(workload, *arguments, **variables):
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=300,
     )
 
 

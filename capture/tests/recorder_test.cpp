@@ -18,6 +18,8 @@ using namespace ai_prof;
 using namespace ai_prof::test;
 using std::chrono::milliseconds;
 
+constexpr milliseconds kPatience{30'000};  // with a busy machine; none of it is waited for nothing
+
 format::KernelRecord kernel_at(std::int64_t start, std::int64_t end, std::uint32_t name = 0) {
   format::KernelRecord kernel{};
   kernel.start = start;
@@ -82,7 +84,7 @@ void records_names_and_losses() {
   };
   Recorder* recorder = Recorder::start(config_for(folder), *source, "opencl");
   CHECK(recorder != nullptr);
-  recorder->stop(format::kEndStop, milliseconds{2000});
+  recorder->stop(format::kEndStop, kPatience);
   CHECK(recorder->closed());
   CHECK(source->signals_blocked);
   const CaptureFile file = only_file(folder);
@@ -104,7 +106,7 @@ void a_killed_program_leaves_what_was_flushed() {
     auto* source = new Scripted;
     source->first = [](Recorder& recorder) { recorder.add(format::kKernel, kernel_at(1, 2)); };
     Recorder::start(config_for(folder), *source, "cuda");
-    std::this_thread::sleep_for(milliseconds{900});
+    while (source->drains < 100) std::this_thread::sleep_for(milliseconds{5});  // half a second of its own
     std::raise(SIGKILL);
   });
   CHECK(status == -1);
@@ -141,7 +143,7 @@ void a_source_that_throws_ends_the_capture_alone() {
     throw std::runtime_error("the driver said no");
   };
   Recorder* recorder = Recorder::start(config_for(folder), *source, "cuda");
-  recorder->stop(format::kEndExit, milliseconds{2000});
+  recorder->stop(format::kEndExit, kPatience);
   const CaptureFile file = only_file(folder);
   const auto ends = file.records<format::EndRecord>(format::kEnd);
   CHECK(ends.size() == 1 && ends[0].reason == format::kEndError);
@@ -162,7 +164,7 @@ void a_forked_child_leaves_the_file_alone() {
   });
   CHECK(status == 0);
   CHECK(source->forks == 0);
-  recorder->stop(format::kEndStop, milliseconds{2000});
+  recorder->stop(format::kEndStop, kPatience);
   CHECK(folder.files().size() == 2);
   int kernels = 0;
   for (const auto& path : folder.files()) {
@@ -182,8 +184,8 @@ void a_full_file_is_closed_and_counted() {
     for (int i = 0; i < 10'000; ++i) recorder.add(format::kKernel, kernel_at(1, 2));
   };
   Recorder* recorder = Recorder::start(config, *source, "cuda");
-  for (int i = 0; i < 200 && !recorder->closed(); ++i) std::this_thread::sleep_for(milliseconds{10});
-  recorder->stop(format::kEndExit, milliseconds{2000});
+  for (int i = 0; i < 3000 && !recorder->closed(); ++i) std::this_thread::sleep_for(milliseconds{10});
+  recorder->stop(format::kEndExit, kPatience);
   const CaptureFile file = only_file(folder);
   const auto ends = file.records<format::EndRecord>(format::kEnd);
   CHECK(ends.size() == 1 && ends[0].reason == format::kEndFileFull);

@@ -5,7 +5,7 @@ import random
 import aiprof_file as af
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ai_prof.timeline.causes import CAUSES, gap_causes
@@ -129,7 +129,7 @@ def test_without_a_synchronize_there_is_no_shadow(tmp_path):
 
 @given(seed=st.integers(0, 2**32), calls=st.booleans())
 @example(seed=1171004, calls=False)  # its last iteration is cut by the end
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40)
 def test_causes_add_up_to_every_gap(tmp_path, seed, calls):
     rng = random.Random(seed)
     program = af.Program(calls=calls)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import aiprof_file as af
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ai_prof import cli
@@ -84,7 +84,7 @@ def test_waits_that_drain_the_device_are_the_cause_where_the_host_has_time(tmp_p
     assert (found[0].id, found[0].severity) == ("frequent-syncs", "critical")
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=25)
 @given(
     work=st.sampled_from([0, 50_000, 400_000]),
     uploads=st.lists(st.sampled_from([5_000, 200_000]), max_size=2),

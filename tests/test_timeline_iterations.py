@@ -5,7 +5,7 @@ import random
 import aiprof_file as af
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ai_prof.timeline.device import device_timeline
@@ -215,7 +215,7 @@ def test_large_layers_with_a_small_head_and_tail(tmp_path):
 
 
 @given(st.lists(st.integers(0, 40), min_size=20, max_size=200), st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 def test_random_work_never_fails(tmp_path, names, rng):
     program = af.Program()
     for name in names:
@@ -231,7 +231,7 @@ def test_random_work_never_fails(tmp_path, names, rng):
     st.lists(st.integers(0, 11), min_size=10, max_size=60),
     st.integers(1, 20),
 )
-@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80)
 def test_work_that_meets_the_host_anyhow_never_fails(tmp_path, body, odd, count):
     program = af.Program()
     steps = {
@@ -268,7 +268,7 @@ def test_no_repetition_is_none(tmp_path):
     count=st.integers(6, 25),
     odd=st.integers(0, 24),
 )
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 def test_any_body_with_a_batch_and_one_odd_iteration(tmp_path, body, count, odd):
     program = af.Program()
     for i in range(count):

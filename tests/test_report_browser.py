@@ -21,13 +21,14 @@ pytestmark = [
 ]
 PAGES = SAMPLES | {"large": verdicts.large}
 WIDE, NARROW = 1280, 390
+PATIENCE_MS = 300_000  # with a busy machine
 
 
 @pytest.fixture(scope="module")
 def browser():
     sandbox = [] if os.geteuid() else ["--no-sandbox"]
     with playwright.sync_playwright() as p:
-        started = p.chromium.launch(executable_path=CHROMIUM, args=sandbox)
+        started = p.chromium.launch(executable_path=CHROMIUM, args=sandbox, timeout=PATIENCE_MS)
         yield started
         started.close()
 
@@ -53,6 +54,7 @@ def opened(browser, address):
 
     def open_page(sample, width=WIDE, **options):
         context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+        context.set_default_timeout(PATIENCE_MS)
         contexts.append(context)
         page = context.new_page()
         page.seen = []

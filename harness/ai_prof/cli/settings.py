@@ -9,7 +9,8 @@ import msgspec
 
 from ai_prof.errors import UsageError
 from ai_prof.gate.decide import FAIL_ON
-from ai_prof.gate.metrics import METRICS, Floor, Policy
+from ai_prof.gate.metrics import Floor, Policy
+from ai_prof.runs.tables import convert, rule_mistakes
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -17,6 +18,7 @@ else:
     import tomli as tomllib
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -44,26 +46,27 @@ def load(root: Path) -> Settings:
     try:
         tool = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
         table = tool.get("ai-prof", {}) if isinstance(tool, dict) else {}
-        settings = msgspec.convert(table, Settings)
+        settings = convert(table, Settings)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not valid TOML ({error}): mend it") from error
-    except msgspec.ValidationError as error:
+    except ValueError as error:
         raise UsageError(f"{path}: [tool.ai-prof]: {error}") from error
-    for name, rule, holds in (
-        ("runs", "must be 3 or more", settings.runs >= 3),
-        ("alpha", "must be between 0 and 1", 0 < settings.alpha < 1),
-        ("budget-minutes", "must be 0 or more", settings.budget_minutes >= 0),
-        ("floors and policy", f"take sizes of 0 or more for {', '.join(METRICS)}", _known(settings)),
-        ("fail-on", f"takes of {list(FAIL_ON)}", set(settings.fail_on) <= set(FAIL_ON)),
-    ):
-        if not holds:
-            raise UsageError(f"{path}: [tool.ai-prof]: {name} {rule}")
+    wrong = next(_mistakes(settings), None)
+    if wrong:
+        raise UsageError(f"{path}: [tool.ai-prof]: {wrong}")
     return settings
 
 
-def _known(settings: Settings) -> bool:
-    floors = settings.floors.values()
-    sizes = all(floor.relative >= 0 and floor.absolute >= 0 for floor in floors)
-    return sizes and {*settings.floors, *settings.policy} <= set(METRICS)
+def _mistakes(settings: Settings) -> Iterator[str]:
+    """What types can't say: each thing that is wrong with the values."""
+    for wrong, rule in (
+        (settings.runs < 3, "runs must be 3 or more"),
+        (not 0 < settings.alpha < 1, "alpha must be between 0 and 1"),
+        (not settings.budget_minutes >= 0, "budget-minutes must be 0 or more"),
+        (not set(settings.fail_on) <= set(FAIL_ON), f"fail-on takes of {list(FAIL_ON)}"),
+    ):
+        if wrong:
+            yield rule
+    yield from rule_mistakes(settings.floors, settings.policy)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from ai_prof.errors import WorkloadError
-from ai_prof.gate.metrics import COUNTS, METRICS, Backend, Floor, Policy, Rules
+from ai_prof.gate.metrics import COUNTS, Backend, Floor, Policy, Rules
+from ai_prof.runs.tables import convert, rule_mistakes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -90,9 +90,9 @@ def load(file: Path) -> Workload:
     except tomllib.TOMLDecodeError as error:
         raise WorkloadError(f"{file}: not valid TOML ({error}): mend it") from error
     try:
-        declared = msgspec.convert(table, Declaration)
-    except msgspec.ValidationError as error:
-        raise WorkloadError(f"{file}: {_explained(str(error), table)}") from error
+        declared = convert(table, Declaration)
+    except ValueError as error:
+        raise WorkloadError(f"{file}: {error}") from error
     wrong = next(_mistakes(declared), None)
     if wrong:
         raise WorkloadError(f"{file}: {wrong}")
@@ -140,30 +140,6 @@ def _is_positive(text: str) -> bool:
         return False
 
 
-def _explained(error: str, table: dict[str, Any]) -> str:
-    """What msgspec says, with what it leaves out: the key below a table, the values that are allowed."""
-    found = re.search(r"`\$\.(\w+)(\[\.\.\.\])?", error)
-    if found is None:
-        return error
-    name, below = found.groups()
-    if below:
-        kind = {"floors": Floor, "policy": Policy, "env": str}[name]
-        key = next(key for key, value in table[name].items() if not _fits(value, kind))
-        error = error.replace(below, f".{key}", 1)
-    if error.startswith("Invalid enum value"):
-        allowed = {"schema": Schema, "device": Backend, "policy": Policy}[name]
-        error += f": it takes {' or '.join(get_args(allowed))}"
-    return error
-
-
-def _fits(value: object, kind: object) -> bool:
-    try:
-        msgspec.convert(value, kind)
-    except msgspec.ValidationError:
-        return False
-    return True
-
-
 def _mistakes(declared: Declaration) -> Iterator[str]:
     """What types can't say: each thing that is wrong with the values, with the remedy."""
     if not declared.command or not declared.command[0]:
@@ -185,14 +161,9 @@ def _mistakes(declared: Declaration) -> Iterator[str]:
 def _mistakes_of_judging(declared: Declaration) -> Iterator[str]:
     """What no run can be judged by."""
     counts = [metric.key for metric in COUNTS]
-    metrics = {*declared.floors, *declared.policy} - set(METRICS)
     if strange := sorted(set(declared.structure) - set(counts)):
         yield f"structure names unknown counts {', '.join(strange)}; there are: {', '.join(counts)}"
-    if metrics:
-        yield f"unknown metrics {', '.join(sorted(metrics))}; there are: {', '.join(METRICS)}"
-    for key, floor in declared.floors.items():
-        if not (0 <= floor.relative < math.inf and 0 <= floor.absolute < math.inf):
-            yield f"floors of {key} must be 0 or more"
+    yield from rule_mistakes(declared.floors, declared.policy)
 
 
 def _mistakes_of_start(declared: Declaration) -> Iterator[str]:

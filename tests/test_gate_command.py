@@ -106,10 +106,15 @@ def test_an_interpreter_of_the_settings_is_not_blamed_on_the_option(
     assert "[tool.ai-prof] in pyproject.toml: /nosuch is no Python" in said(capsys)
 
 
-def test_no_usable_device(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_missing_here_is_named_as_what_it_is(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     add(project, "work", GPU_PROGRAM, requires='["no_such_module"]')
     assert main(["gate"]) == 3
-    assert "no_such_module" in said(capsys)
+    message = said(capsys)
+    assert "no workload can run here: work: " in message
+    assert "has no module no_such_module: pip install no_such_module there" in message
+    assert "device" not in message
 
 
 def test_no_baseline_is_not_a_pass(project: Path) -> None:

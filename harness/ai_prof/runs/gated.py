@@ -240,7 +240,7 @@ def _ready(
 def _nothing_to_run(request: Request, skipped: Sequence[WorkloadVerdict], device: Backend) -> str:
     if not skipped:
         return f"no workload in {request.workloads} uses {device}: choose another --device"
-    return f"no usable device for {skipped[0].workload}: {skipped[0].why}"
+    return f"no workload can run here: {skipped[0].workload}: {skipped[0].why}"
 
 
 def _folders(request: Request) -> tuple[Path, Path]:

@@ -143,6 +143,13 @@ def test_the_command_writes_one_report_and_owns_the_code(tmp_path, monkeypatch, 
     assert [w["workload"] for w in report["workloads"][:2]] == ["d", "b"]
     assert (folder / "index.html").stat().st_size > 1000
     assert main(["report", "merge", "nowhere"]) == 2
+    assert main(["report", "merge", "in"]) == 1
+    capsys.readouterr()
+    assert main(["history", "export"]) == 0
+    points = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {point["workload"] for point in points} == set(SLOWER)
+    assert {point["run_id"] for point in points} == {folder.name}
+    assert len(points) == len({(point["workload"], point["metric"]) for point in points})
 
 
 def test_shards_without_work_are_a_build_without_comparison():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ai_prof.cli.gate import remember
+from ai_prof.cli.gate import recall, remember
 from ai_prof.cli.gate_options import make_request
 from ai_prof.cli.own_folder import make_own_folder
 from ai_prof.errors import AiProfError, UsageError
@@ -85,7 +85,8 @@ def verdict_of(session: pytest.Session) -> tuple[BuildVerdict, Path]:
         make_own_folder(request.root / LOCAL, "run in a checkout of your own")
         build = gate(request)
         remember(request.root, build)
-        session.stash[VERDICT] = build, write_reports(build, reports / build.run_id)
+        page = write_reports(build, reports / build.run_id, recall(request.root))
+        session.stash[VERDICT] = build, page
     return session.stash[VERDICT]
 
 

@@ -81,12 +81,16 @@ def run(args: argparse.Namespace) -> int:
         path = shards.save(reports / measured.build.run_id, shard, measured, profiles)
         sys.stderr.write(f"ai-prof: shard {shard} in {path}: judge all with `ai-prof report merge`\n")
         return EXIT_PASS
-    verdict = gate(request)
-    remember(request.root, verdict)
+    return deliver(gate(request), request.root, reports, as_json=args.json)
+
+
+def deliver(verdict: BuildVerdict, root: Path, reports: Path, *, as_json: bool) -> int:
+    """Add the build to the history, write its reports, print the verdict; its exit code."""
+    remember(root, verdict)
     try:
-        page = write_reports(verdict, reports / verdict.run_id, recall(request.root))
+        page = write_reports(verdict, reports / verdict.run_id, recall(root))
     finally:
-        show(verdict, as_json=args.json)
+        show(verdict, as_json=as_json)
     sys.stderr.write(f"ai-prof: report in {page}\n")
     return verdict.exit_code
 

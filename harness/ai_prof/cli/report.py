@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ai_prof.cli.gate import show
+from ai_prof.cli.gate import deliver
 from ai_prof.cli.own_folder import make_own_folder
 from ai_prof.cli.settings import load
 from ai_prof.gate.measured import conclude
 from ai_prof.report import shards
-from ai_prof.report.write import write_reports
+from ai_prof.runs.stored import LOCAL
 
 if TYPE_CHECKING:
     import argparse
@@ -29,12 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Merge, write the reports, print the verdict; its exit code."""
+    root = Path.cwd()
     verdict = conclude(*shards.load(args.folder))
-    reports = args.report or Path.cwd() / load(Path.cwd()).report
+    reports = args.report or root / load(root).report
     make_own_folder(reports, "name another folder with --report")
-    try:
-        page = write_reports(verdict, reports / verdict.run_id)
-    finally:
-        show(verdict, as_json=args.json)
-    sys.stderr.write(f"ai-prof: report in {page}\n")
-    return verdict.exit_code
+    make_own_folder(root / LOCAL, "run in a checkout of your own")
+    return deliver(verdict, root, reports, as_json=args.json)

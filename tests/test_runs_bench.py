@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from gate_runs import WORKLOAD, Machine, make_run
 
@@ -39,7 +40,7 @@ class FakeBench(Bench):
 
     def _measure(self, jobs, _earlier=None):
         self.jobs += jobs
-        return [self.made(job) for job in jobs]
+        return [msgspec.structs.replace(self.made(job), order=job.order) for job in jobs]
 
 
 def fresh(bench: FakeBench, minutes: float = 20.0, flagged: int = 1):
@@ -113,3 +114,14 @@ def test_a_base_that_does_not_run_is_said_after_its_first_block():
     with pytest.raises(BaseError, match="no such module"):
         fresh(bench)
     assert len(bench.jobs) == 4
+
+
+def test_a_head_that_fails_ends_the_launches_of_both():
+    failed = make_run(problem=Reason.FAILED, detail="still running after 60 s")
+    bench = FakeBench(lambda job: failed if job.side == "head" else make_run())
+    runs = fresh(bench)
+    assert len(bench.jobs) == 4
+    flagged = decide.unscreened(WORKLOAD, "no baseline")
+    priors = screen.table_priors("cuda")
+    (final,) = decide.settle([flagged], {WORKLOAD: runs}, rules={}, priors=priors)
+    assert (final.reason, final.why) == (Reason.FAILED, "still running after 60 s")

@@ -102,17 +102,26 @@ def test_a_foreign_injection_is_said_before_anything_runs(tmp_path, monkeypatch)
     assert not (tmp_path / "fake" / "ran").exists()
 
 
-def test_failures_come_back_in_the_order_of_the_jobs(tmp_path, capfd, monkeypatch):
+def test_a_side_ends_with_its_first_failure_and_runs_come_back_in_the_order_of_the_jobs(
+    tmp_path, capfd, monkeypatch
+):
     monkeypatch.delenv("CI", raising=False)  # where progress is one line a workload
     first = job(tmp_path, "import sys; print(sys.argv[-1], file=sys.stderr); sys.exit(5)", iterations=1)
-    jobs = [replace(first, order=i, iterations=i + 1, capture=tmp_path / f"c{i}") for i in range(3)]
+    sides = ["head", "base", "base", "head", "candidate"]
+    jobs = [
+        replace(first, order=i, side=side, iterations=i, capture=tmp_path / f"c{i}")
+        for i, side in enumerate(sides)
+    ]
     runs = measure.measure(measure.Plan(jobs=jobs, folder=tmp_path / "out", machine={"key": "k"}))
-    assert [run.order for run in runs] == [0, 1, 2]
-    assert [run.detail for run in runs] == [f"exit code 5: {i + 1}" for i in range(3)]
-    assert "fake (candidate), run 3/3" in capfd.readouterr().err
+    assert [run.order for run in runs] == [0, 1, 4]
+    again = " (not launched again: it would end so again)"
+    assert [run.detail for run in runs] == [f"exit code 5: {end}" for end in (f"0{again}", f"1{again}", "4")]
+    assert sorted(path.name for path in tmp_path.glob("c[0-9]")) == ["c0", "c1", "c4"]
+    assert "fake (candidate), run 3/5" in capfd.readouterr().err
     report = json.loads((tmp_path / "out" / "benchmark.json").read_text())
     assert report["machine_info"]["ai_prof"] == {"key": "k"}
-    assert report["benchmarks"][0]["stats"]["rounds"] == 3
+    total = report["benchmarks"][0]["stats"]["total"]
+    assert measure.durations(tmp_path / "out") == {"fake": pytest.approx(total / 3)}
 
 
 def test_the_harness_obeys_no_project_of_the_caller(tmp_path, monkeypatch):

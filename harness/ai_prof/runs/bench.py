@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ai_prof.gate import confirm
 from ai_prof.gate.decide import Fresh
-from ai_prof.gate.model import Reason
 from ai_prof.runs.base import BaseError, Side
-from ai_prof.runs.launch import Job
+from ai_prof.runs.launch import OWN_FAULTS, Job
 from ai_prof.runs.measure import Plan, durations, measure
 
 if TYPE_CHECKING:
@@ -73,8 +72,8 @@ class Bench:
     ) -> Fresh:
         """Fresh runs of base (without the fault) and head, interleaved, as far as the budget goes.
 
-        Where latency drifts with their order, more are made, to be compared pair by pair. Raises BaseError
-        where base does not run.
+        Where latency drifts with their order, more are made, to be compared pair by pair. They end where head
+        fails by itself. Raises BaseError where base does not run.
         """
         head = Side(self.checkout, workload, self.pythons[workload.name])
         order = confirm.schedule(confirm.MAX_LAUNCHES)
@@ -87,12 +86,15 @@ class Bench:
             if needed * self.seconds.get(workload.name, 0.0) >= budget.left_s:
                 break
             jobs = [self._job(base if side == "base" else head, side) for side in sides]
-            for side, run in zip(sides, self._measure(jobs, made), strict=True):
-                made[side].append(run)
+            side_of = {job.order: job.side for job in jobs}
+            for run in self._measure(jobs, made):
+                made[side_of[run.order]].append(run)
             done += len(sides)
-            broken = next((run for run in made["base"] if run.problem in _OWN_FAULTS), None)
+            broken = next((run for run in made["base"] if run.problem in OWN_FAULTS), None)
             if broken is not None:
                 raise BaseError(f"base does not run here ({broken.detail})")
+            if any(run.problem in OWN_FAULTS for run in made["head"]):
+                break
             if done == wanted and not widened and self._drifts(made, plan, rules):
                 wanted, widened = len(order), True
         whole = done == wanted
@@ -116,8 +118,10 @@ class Bench:
             for workload in workloads
             for _ in range(runs)
         ]
-        measured = iter(self._measure(jobs))
-        return {workload.name: list(itertools.islice(measured, runs)) for workload in workloads}
+        made = self._measure(jobs)
+        return {
+            workload.name: [run for run in made if run.workload == workload.name] for workload in workloads
+        }
 
     def _job(self, code: Side, side: str) -> Job:
         order = next(self._orders)
@@ -142,6 +146,3 @@ class Bench:
         runs = measure(Plan(jobs=list(jobs), folder=folder, machine=self.machine, earlier=known))
         self.seconds |= durations(folder)
         return runs
-
-
-_OWN_FAULTS = frozenset({Reason.FAILED, Reason.NO_GPU_WORK})

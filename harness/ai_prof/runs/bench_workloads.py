@@ -14,11 +14,13 @@ import pytest
 
 from ai_prof.gate.model import Reason, Run
 from ai_prof.runs.environment import disturbances
-from ai_prof.runs.launch import Job, launch
+from ai_prof.runs.launch import OWN_FAULTS, Job, launch
 from ai_prof.runs.measure import Plan, load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+NOT_AGAIN = "(not launched again: it would end so again)"
 
 
 class Progress:
@@ -79,19 +81,31 @@ def _end_with_parent() -> None:
 
 
 def test_workload(benchmark: Any, plan: Plan, progress: Progress, workload: str) -> None:
-    """Launch each job of the workload, disturbed ones again, and keep the runs beside the timings."""
+    """Launch each job of the workload, disturbed ones again, and keep the runs beside the timings.
+
+    A side that failed by itself is not launched again: minutes of a hang would say no more than the first.
+    """
     jobs = plan.by_workload()[workload]
     waiting = iter(jobs)
     runs: list[tuple[Job, Run]] = []
 
-    def next_job() -> tuple[tuple[Job], dict[str, Any]]:
+    def same_side(job: Job) -> list[Run]:
+        return [*plan.earlier.get(job.side, ()), *(run for other, run in runs if other.side == job.side)]
+
+    def next_job() -> tuple[tuple[Job | None], dict[str, Any]]:
         job = next(waiting)
+        if any(run.problem in OWN_FAULTS for run in same_side(job)):
+            return (None,), {}
         progress.tell(job)
         return (job,), {}
 
-    def target(job: Job) -> None:
-        same_side = [*plan.earlier.get(job.side, ()), *(run for other, run in runs if other.side == job.side)]
-        runs.append((job, settled(job, same_side, plan.repeats)))
+    def target(job: Job | None) -> None:
+        if job is not None:
+            run = settled(job, same_side(job), plan.repeats)
+            left = any(other.side == job.side and other.order > job.order for other in jobs)
+            if run.problem in OWN_FAULTS and left:
+                run = msgspec.structs.replace(run, detail=f"{run.detail} {NOT_AGAIN}")
+            runs.append((job, run))
 
     benchmark.extra_info["workload"] = workload
     try:
@@ -116,7 +130,7 @@ def settled(job: Job, earlier: Sequence[Run], repeats: int) -> Run:
         disturbed = disturbances(run.environment, good)
         if reasons:
             run = msgspec.structs.replace(run, environment={**run.environment, "repeated_for": reasons})
-        if not disturbed or run.problem in {Reason.FAILED, Reason.NO_GPU_WORK}:
+        if not disturbed or run.problem in OWN_FAULTS:
             return run
         if attempt == repeats:
             detail = "; ".join(disturbed)

@@ -19,6 +19,7 @@ from ai_prof.runs.base import SHOWN, BaseError, Side, remove, resolve
 from ai_prof.runs.bench import Budget
 from ai_prof.runs.checkout import git
 from ai_prof.runs.gated import Request, new_run_id, prepare
+from ai_prof.runs.launch import OWN_FAULTS
 from ai_prof.runs.stored import LOCAL
 
 if TYPE_CHECKING:
@@ -143,6 +144,6 @@ def _compare(bench: Bench, base: Side, head: Side, metric: str, alpha: float) ->
 
 
 def _check(runs: list[Run]) -> None:
-    broken = next((run for run in runs if run.problem in {Reason.FAILED, Reason.NO_GPU_WORK}), None)
+    broken = next((run for run in runs if run.problem in OWN_FAULTS), None)
     if broken is not None:
         raise BaseError(f"it does not run ({broken.detail})")

@@ -33,6 +33,7 @@ MARK = "AI_PROF_CAPTURE_ID"
 LAST_BYTES = 4096
 LONGEST_COMPLAINT = 400
 PROFILE = "profile.npz"
+OWN_FAULTS = frozenset({Reason.FAILED, Reason.NO_GPU_WORK})  # launched again, it would end so again
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from ai_prof.errors import AiProfError, EnvironmentInvalidError
 from ai_prof.gate.model import Run
 from ai_prof.runs.environment import lock_names
 from ai_prof.runs.host_lock import host_lock
-from ai_prof.runs.launch import Job
+from ai_prof.runs.launch import OWN_FAULTS, Job
 
 COLLECTOR = Path(__file__).with_name("bench_workloads.py")
 RESULTS = "benchmark.json"
@@ -63,7 +63,9 @@ def load(path: Path) -> Plan:
 
 
 def measure(plan: Plan) -> list[Run]:
-    """Make every launch of the plan; the runs in the order of its jobs, failed ones among them.
+    """Make the launches of the plan; the runs in the order of its jobs, failed ones among them.
+
+    A workload's side ends with its first launch that fails by itself.
 
     Raises EnvironmentInvalidError where nothing can be captured here, AiProfError where the harness
     itself fails.
@@ -76,13 +78,16 @@ def measure(plan: Plan) -> list[Run]:
     devices = {name for job in plan.jobs for name in lock_names(job.workload.device)}
     with host_lock(sorted(devices)):
         _run_pytest(path)
-    runs = _results(plan.folder / RESULTS)
     # The benchmarks go workload by workload; the caller's order is that of the jobs.
-    remaining = {name: iter(runs.get(name, [])) for name in plan.by_workload()}
-    try:
-        return [next(remaining[job.workload.name]) for job in plan.jobs]
-    except StopIteration:
-        raise AiProfError(f"the harness lost runs: see {path.with_name('pytest.log')}") from None
+    made = {run.order: run for run in _results(plan.folder / RESULTS)}
+    ended = {
+        (job.workload.name, job.side)
+        for job in plan.jobs
+        if job.order in made and made[job.order].problem in OWN_FAULTS
+    }
+    if any(job.order not in made and (job.workload.name, job.side) not in ended for job in plan.jobs):
+        raise AiProfError(f"the harness lost runs: see {path.with_name('pytest.log')}")
+    return [made[job.order] for job in plan.jobs if job.order in made]
 
 
 def _run_pytest(plan: Path) -> None:
@@ -126,16 +131,19 @@ def _check_room(folder: Path) -> None:
         ) from error
 
 
-def _results(path: Path) -> dict[str, list[Run]]:
-    """The runs of each workload, from the benchmark JSON."""
+def _results(path: Path) -> list[Run]:
+    """The runs, workload by workload, from the benchmark JSON."""
     report = msgspec.json.decode(path.read_bytes())
-    return {
-        each["extra_info"]["workload"]: msgspec.convert(each["extra_info"]["runs"], list[Run])
-        for each in report["benchmarks"]
-    }
+    return [
+        run for each in report["benchmarks"] for run in msgspec.convert(each["extra_info"]["runs"], list[Run])
+    ]
 
 
 def durations(folder: Path) -> dict[str, float]:
     """The mean seconds of a launch, by workload, of what was measured with `folder`; no waiting in it."""
     report = msgspec.json.decode((folder / RESULTS).read_bytes())
-    return {each["extra_info"]["workload"]: each["stats"]["mean"] for each in report["benchmarks"]}
+    # A round whose launch was not made took no time.
+    return {
+        each["extra_info"]["workload"]: each["stats"]["total"] / len(each["extra_info"]["runs"])
+        for each in report["benchmarks"]
+    }

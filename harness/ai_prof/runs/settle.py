@@ -85,7 +85,8 @@ class Settler:
             fresh = self.bench.against_base(workload, base, plan, workload.rules, budget)
         except BaseError as error:
             return self._again(verdict, str(error), spent, budget)
-        if len(fresh.head) < plan.launches:
+        failed = any(run.problem is not None for run in fresh.head)
+        if len(fresh.head) < plan.launches and not failed:
             verdict.notes.append(spent)
         return fresh
 

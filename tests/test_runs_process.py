@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import psutil
@@ -12,20 +14,16 @@ import pytest
 
 from ai_prof.runs import process
 
-MARK = "AI_PROF_TEST_MARK"
-
 
 def start(tmp_path, code, timeout_s=100.0):
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(code))
-    mark = f"{tmp_path.name}-{os.getpid()}"
     return process.run(
         [sys.executable, str(program)],
         folder=tmp_path,
-        env={**os.environ, MARK: mark},
+        env=os.environ,
         output=tmp_path,
         timeout_s=timeout_s,
-        mark=f"{MARK}={mark}",
     )
 
 
@@ -108,6 +106,44 @@ def test_a_child_without_the_environment_ends_too(tmp_path):
         time.sleep(0.01)
 
 
+def test_a_daemon_that_cleared_its_environment_ends_and_leaves_no_zombie(tmp_path):
+    code = """
+        import os, sys, time
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                with open("pids", "w") as file:
+                    file.write(str(os.getpid()))
+                os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)"], {})
+            os._exit(0)
+        os.wait()
+        while not os.path.exists("pids") or not open("pids").read():
+            time.sleep(0.01)
+    """
+    assert start(tmp_path, code).code == 0
+    assert not [pid for pid in pids(tmp_path) if psutil.pid_exists(pid)]
+
+
+def test_what_others_started_goes_on(tmp_path):
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as before:
+        code = "import time; open('pids', 'w').close(); time.sleep(1)"
+        meanwhile: list[subprocess.Popen[bytes]] = []
+
+        def other() -> None:
+            while not (tmp_path / "pids").exists():
+                time.sleep(0.01)
+            meanwhile.append(subprocess.Popen(["sleep", "600"]))
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        assert start(tmp_path, code).code == 0
+        thread.join()
+        assert [each.poll() for each in (before, *meanwhile)] == [None, None]
+        for each in (before, *meanwhile):
+            each.kill()
+            each.wait()
+
+
 def test_a_program_that_cannot_start(tmp_path):
     with pytest.raises(OSError, match="No such file"):
         process.run(
@@ -116,5 +152,4 @@ def test_a_program_that_cannot_start(tmp_path):
             env={},
             output=tmp_path,
             timeout_s=1,
-            mark="X=none",
         )

@@ -23,7 +23,6 @@ from ai_prof.cli.capture_options import (
 from ai_prof.cli.summary_text import render
 from ai_prof.collect.environment import capture_environment
 from ai_prof.errors import NothingToCompareError, UsageError
-from ai_prof.runs.process import marked
 from ai_prof.timeline.summary import summarise
 from ai_prof.trace.open import open_trace
 
@@ -115,11 +114,19 @@ def wait_for_rest(name: str, env: dict[str, str]) -> None:
 
 def _left(mark: str) -> list[psutil.Process]:
     """What carries the mark. A second look finds what was being forked at the first."""
-    found = marked(mark)
+    found = _marked(mark)
     if not found:
         time.sleep(FORK_S)
-        found = marked(mark)
+        found = _marked(mark)
     return found
+
+
+def _marked(mark: str) -> list[psutil.Process]:
+    """Every live process whose environment holds `mark`; those of other users cannot be ours."""
+    key, _, value = mark.partition("=")
+    # psutil gives None where an environment cannot be read.
+    every = psutil.process_iter(["environ"])
+    return [p for p in every if p.pid != os.getpid() and (p.info["environ"] or {}).get(key) == value]
 
 
 def tell(output: Path) -> int:

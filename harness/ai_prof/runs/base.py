@@ -147,16 +147,13 @@ def _build(root: Path, command: str | None, output: Path, timeout_s: float) -> N
     if command is None:
         return
     output.mkdir(exist_ok=True)
-    mark = f"BUILT_BY_AI_PROF={os.getpid()}-{output.name}"
-    key, _, value = mark.partition("=")
     env = {name: text for name, text in os.environ.items() if not name.startswith("AI_PROF_")}
     ended = process.run(
         ["/bin/sh", "-c", command],
         folder=root,
-        env={**env, key: value},
+        env=env,
         output=output,
         timeout_s=timeout_s,
-        mark=mark,
     )
     if ended.code != 0:
         said = (output / "stderr.txt").read_text(encoding="utf-8", errors="replace").strip()

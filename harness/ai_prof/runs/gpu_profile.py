@@ -162,7 +162,6 @@ class Profiler:
         capture = self.folder / f"capture-{next(self._numbers)}"
         capture.mkdir(parents=True)
         variables = capture_environment(capture, self.level, {**os.environ, **(env or {})})
-        mark = f"AI_PROF_CAPTURE_ID={variables['AI_PROF_CAPTURE_ID']}"
         with host_lock(lock_names(self.device)):
             try:
                 ended = process.run(
@@ -171,7 +170,6 @@ class Profiler:
                     env=variables,
                     output=capture,
                     timeout_s=self.timeout_s,
-                    mark=mark,
                 )
             except OSError as error:
                 raise UsageError(f"cannot start {command[0]}: {error.strerror or error}") from error

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ai_prof.timeline.profile import Profile
     from ai_prof.trace.model import Trace
 
-MARK = "AI_PROF_CAPTURE_ID"
 LAST_BYTES = 4096
 LONGEST_COMPLAINT = 400
 PROFILE = "profile.npz"
@@ -96,7 +95,6 @@ def run_program(job: Job) -> Ended:
             env=env,
             output=job.capture,
             timeout_s=job.workload.timeout_s,
-            mark=f"{MARK}={env[MARK]}",
         )
         failure = _failure(ended, job)
     except OSError as error:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psutil
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 GRACE_S = 2.0
 KILL_S = 10.0
+_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,49 +30,47 @@ class Ended:
     seconds: float
 
 
-def run(  # noqa: PLR0913 - each says something else about one program
-    command: Sequence[str], *, folder: Path, env: Mapping[str, str], output: Path, timeout_s: float, mark: str
+def run(
+    command: Sequence[str], *, folder: Path, env: Mapping[str, str], output: Path, timeout_s: float
 ) -> Ended:
     """Run `command` in a session of its own, its stdout and stderr kept as files in `output`.
 
-    `mark` is a KEY=VALUE of `env` that no other program has: what carries it is the program's own, also
-    where it changed its group or lost its parent, and ends with it. Raises OSError where `command` cannot
-    be started.
+    All that it starts ends with it, also what changed its group, cleared its environment or lost its parent.
+    Raises OSError where `command` cannot be started.
     """
     start = time.monotonic()
-    with (output / "stdout.txt").open("wb") as stdout, (output / "stderr.txt").open("wb") as stderr:
-        program = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=True,
-        )
+    others = set(psutil.Process().children())
     code = None
-    try:
-        code = program.wait(timeout_s)
-        # Children may still be writing what they recorded.
-        psutil.wait_procs(marked(mark), timeout=GRACE_S)
-    except subprocess.TimeoutExpired:
-        pass
-    finally:
-        _end(program, mark)
+    with _adopting():
+        with (output / "stdout.txt").open("wb") as stdout, (output / "stderr.txt").open("wb") as stderr:
+            program = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        try:
+            code = program.wait(timeout_s)
+            # Children may still be writing what they recorded.
+            psutil.wait_procs(_family(others), timeout=GRACE_S)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            _end(program, others)
     return Ended(code, time.monotonic() - start)
 
 
-def _end(program: subprocess.Popen[bytes], mark: str) -> None:
-    """Kill the program, its group and whatever carries its mark; again, for what was just being forked."""
+def _end(program: subprocess.Popen[bytes], others: set[psutil.Process]) -> None:
+    """Kill the program, its group and its whole family; again, for what was just being forked."""
     deadline = time.monotonic() + KILL_S
     while time.monotonic() < deadline:
-        alive = marked(mark)
-        running = program.poll() is None
-        if running:
-            alive += psutil.Process(program.pid).children(recursive=True)
+        alive = _family(others)
         with suppress(ProcessLookupError):
             os.killpg(program.pid, signal.SIGKILL)
-        if not running and not alive:
+        if program.poll() is not None and not alive:
             return
         for process in alive:
             with suppress(psutil.NoSuchProcess):
@@ -78,9 +78,24 @@ def _end(program: subprocess.Popen[bytes], mark: str) -> None:
         psutil.wait_procs(alive, timeout=0.2)
 
 
-def marked(mark: str) -> list[psutil.Process]:
-    """Every live process whose environment holds `mark`; those of other users cannot be ours."""
-    key, _, value = mark.partition("=")
-    # psutil gives None where an environment cannot be read.
-    every = psutil.process_iter(["environ"])
-    return [p for p in every if p.pid != os.getpid() and (p.info["environ"] or {}).get(key) == value]
+def _family(others: set[psutil.Process]) -> list[psutil.Process]:
+    """What was started since `others` were our children, in sessions that are not ours."""
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if child not in others and os.getsid(child.pid) != os.getsid(0):
+                found += [child, *child.children(recursive=True)]
+    return found
+
+
+@contextmanager
+def _adopting() -> Iterator[None]:
+    """Have what loses its parent become our child, not init's: prctl(2), PR_SET_CHILD_SUBREAPER."""
+    libc = ctypes.CDLL(None)
+    before = ctypes.c_int()
+    libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, before)

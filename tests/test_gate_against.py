@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from fake_project import Project, enter
@@ -10,9 +10,6 @@ from fake_project import Project, enter
 from ai_prof.collect.autostart import library_path
 from ai_prof.errors import UsageError
 from ai_prof.runs.base import BaseError, resolve, worktree
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 needs_library = pytest.mark.skipif(library_path() is None, reason="the native library is not built here")
 
@@ -123,12 +120,19 @@ def test_without_a_baseline_a_commit_is_compared_straight(project, capsys):
 @needs_library
 def test_the_baselines_own_commit_settles_nothing_of_itself(project, monkeypatch):
     assert project.gate("--record") == 0
+    (note,) = project.report()["notes"]
     # What its environment makes slower is no change of the code, and needs no fresh runs.
     monkeypatch.setenv("SLOWED_TO_NS", "160000")
     assert project.gate() == 0
     workload = project.workload()
     assert "this very commit" in workload["why"]
     assert (workload["confirm_base"], workload["confirm_head"]) == ([], [])
+    # Where it was recorded is said, and that its removal starts over.
+    path = Path(workload["baseline"]["path"])
+    assert f"work in {path}; if the machine was busy, remove it and record again" in note
+    path.unlink()
+    assert project.gate("--record") == 0
+    assert "this very commit" not in project.workload()["why"]
 
 
 @needs_library

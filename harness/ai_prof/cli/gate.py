@@ -35,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--record",
         action="store_true",
-        help="make a missing baseline first, in .ai-prof/ (never in baselines/)",
+        help="make a missing baseline first, in .ai-prof/baselines (never in baselines/); "
+        "what lies there already stays: remove it to have it recorded anew",
     )
     parser.add_argument(
         "--against",

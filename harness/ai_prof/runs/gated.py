@@ -177,7 +177,11 @@ def collect(request: Request) -> tuple[Measured, dict[str, Profile]]:
         recorded, failed = _record(request, bench, key, scene.device, missing)
         stored |= recorded
         scene = scene.without(failed)
-        notes += [f"recorded a provisional baseline of {name} in {s.path}" for name, s in recorded.items()]
+        notes += [
+            f"recorded a provisional baseline of {name} in {s.path}; if the machine was busy, remove it "
+            "and record again: it would hide what comes after it"
+            for name, s in recorded.items()
+        ]
     settler = Settler(
         bench=bench,
         bases=scene.bases(request, head),

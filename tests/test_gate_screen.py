@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ai_prof.gate import screen
+from ai_prof.gate.comparison import hommel, simes
 from ai_prof.gate.metrics import METRICS, PROVISIONAL_SD, TOTALS, Floor, Rules
 from ai_prof.gate.values import beyond_floor, number, session_values
 
@@ -195,6 +196,45 @@ def test_one_session_tells_how_much_its_own_runs_vary():
         flagged += latency.p < screen.ALPHA
         assert latency.mde > 0.2
     assert flagged <= 7
+
+
+def test_slow_launches_in_the_sessions_do_not_blunt_their_medians():
+    """Every other session has one launch of three that took half as long again: its median knows nothing."""
+    machine = Machine(7)
+    clean = machine.baseline(10)
+    tail = [
+        make_run(session=run.session, order=run.order, latency=6.0, kernel_time=run.metrics["kernel_time_ms"])
+        if i % 6 == 0
+        else run
+        for i, run in enumerate(clean)
+    ]
+    candidate = machine.session("new", slower=1.02)
+    one, two = (
+        by_metric(screen.screen(baseline, candidate, Rules(), TABLE))["iteration_ms"]
+        for baseline in (clean, tail)
+    )
+    assert two.mde < 1.2 * one.mde
+
+
+def test_metrics_that_grew_together_are_flagged_where_each_alone_would_not_be():
+    """Kernel time, latency and gap time of a candidate are longer by 2 %, sessions vary by 1 %."""
+    priors = {key: screen.Prior(sd=0.01, df=60) for key in TABLE}
+    baseline = Machine(4, session_sd=0.01, run_sd=0.001).baseline(10)
+    candidate = [make_run(session="n", latency=4.085, kernel_time=3.063)]
+    compared = [each for each in screen.screen(baseline, candidate, Rules(), priors) if each.metric.alone]
+    p = [each.p for each in compared]
+    assert min(hommel(p)) > screen.ALPHA
+    assert {each.metric.key for each in compared if each.p_joint <= screen.ALPHA} == {
+        "iteration_ms",
+        "kernel_time_ms",
+        "gap_ms",
+    }
+
+
+def test_one_small_p_among_many_flags_nothing():
+    assert simes([0.02, 0.4, 0.5, 0.6, 0.9]) == pytest.approx(0.1)
+    assert simes([0.02, 0.025, 0.03, 0.4, 0.9]) == pytest.approx(0.05)
+    assert simes([]) == 1.0
 
 
 def test_ignored_metrics_leave_the_family():

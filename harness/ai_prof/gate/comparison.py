@@ -12,7 +12,7 @@ from ai_prof.gate.metrics import Floor, Metric, Scale
 from ai_prof.gate.values import F64, beyond_floor, effect_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,20 @@ def holm(p: Sequence[float], family: int | None = None) -> list[float]:
     return adjusted
 
 
+def simes(p: Sequence[float]) -> float:
+    """Simes' p of the hypothesis that none of the metrics changed (Simes 1986); 1 without any.
+
+    It holds its level for independent and for positively dependent p-values (Sarkar 1998), which metrics of
+    one run are, and gains where several are small together.
+    """
+    size = len(p)
+    return min((size * each / rank for rank, each in enumerate(sorted(p), start=1)), default=1.0)
+
+
 def hommel(p: Sequence[float]) -> list[float]:
     """Hommel's adjusted p-values, in the order given: the closed test of Simes' (Hommel 1988; Wright 1992).
 
-    Never above Holm's, and much below where several hypotheses fall together. Simes' test holds its level
-    for independent and for positively dependent p-values (Sarkar 1998), which metrics of one run are.
+    Never above Holm's, and much below where several hypotheses fall together.
     """
     order = np.argsort(p, kind="stable")
     sorted_p = np.asarray(p, np.float64)[order]
@@ -139,3 +148,14 @@ def hommel(p: Sequence[float]) -> list[float]:
 def with_joint(items: Sequence[Comparison], joint: Sequence[float]) -> list[Comparison]:
     """The comparisons with their `p_joint` set."""
     return [replace(item, p_joint=float(p)) for item, p in zip(items, joint, strict=True)]
+
+
+def jointly(
+    items: Sequence[Comparison], correct: Callable[[Sequence[float]], Sequence[float]]
+) -> list[Comparison]:
+    """The same with `p` corrected over the metrics that may fail a build alone; the others keep their own.
+
+    Those others need a partner, which is in the family, and cost it nothing.
+    """
+    adjusted = iter(correct([item.p for item in items if item.metric.alone]))
+    return with_joint(items, [next(adjusted) if item.metric.alone else item.p for item in items])

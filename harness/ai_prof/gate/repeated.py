@@ -11,6 +11,7 @@ import statistics
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ai_prof.gate.comparison import hommel, jointly
 from ai_prof.gate.screen import Prior, screen
 
 if TYPE_CHECKING:
@@ -51,9 +52,11 @@ def compare(
     """Compare every total that both halves have; values are those of all the candidate's runs together.
 
     `p`, `p_better` and `p_joint` are the larger of the two halves'; `real` and `judged` hold in both.
+    No fresh runs of base say which metric it was, so `p_joint` is Hommel's, each metric's own.
     """
     halves = [
-        {item.metric.key: item for item in screen(baseline, half, rules, priors)} for half in (first, fresh)
+        {item.metric.key: item for item in jointly(screen(baseline, half, rules, priors), hommel)}
+        for half in (first, fresh)
     ]
     compared = []
     for item in screen(baseline, (*first, *fresh), rules, priors):

@@ -7,9 +7,10 @@ For c the candidate's session value, b the mean of the baseline's N session valu
 (Smyth 2004, moderated variance; the prediction of one new session from N old ones). The unit is the
 session, one value each: runs of one session share its machine state, so they are no independent samples.
 
-"Alpha 0.05 per workload" is the chance that a workload without any change is flagged: Hommel's correction
-runs over the metrics of the workload that may fail a build alone, which rise and fall together. Those that
-may not (they need a partner, which is in the family) are tested at 0.05 each and cost the others nothing.
+"Alpha 0.05 per workload" is the chance that a workload without any change is flagged. So one test, Simes',
+asks of all its metrics that may fail a build alone whether any changed; they rise and fall together, and it
+adds up what each says. Where it says yes, each metric that is worse at 0.05 by itself is flagged: which of
+them it was, fresh runs decide.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 from scipy import optimize, special
 
 from ai_prof.gate import latency
-from ai_prof.gate.comparison import Comparison, Pair, comparison, hommel, with_joint
+from ai_prof.gate.comparison import Comparison, Pair, comparison, jointly, simes
 from ai_prof.gate.metrics import METRICS, PROVISIONAL_SD, TOTALS, Backend, Metric, Rules
 from ai_prof.gate.values import run_values, session_values, within_sessions
 
@@ -97,7 +98,7 @@ def screen(
     rules: Rules,
     priors: Mapping[str, Prior],
 ) -> list[Comparison]:
-    """Compare every total that both sides have; `p_joint` holds Hommel's p over the workload's metrics."""
+    """Compare every total that both sides have; `p_joint` is no less than Simes' p over all of them."""
     new_host = _on_new_host(baseline, candidate)
     share = latency.quantile_of(baseline, candidate)
     baseline, candidate = latency.summarised(baseline, share), latency.summarised(candidate, share)
@@ -121,7 +122,7 @@ def screen(
         )
         for pair in pairs
     ]
-    return with_joint(compared, _joint(compared))
+    return jointly(compared, lambda p: [max(one, simes(p)) for one in p])
 
 
 def _predict(  # noqa: PLR0913 - all that an error is made of
@@ -162,12 +163,6 @@ def _p(metric: Metric, t: float, df: float) -> tuple[float, float]:
 def _quantile(share: float, df: float) -> float:
     """The value below which a t of `df` degrees of freedom lies with probability `share`."""
     return float(special.stdtrit(df, share))
-
-
-def _joint(compared: Sequence[Comparison]) -> list[float]:
-    """Hommel over the metrics that may fail alone; the others keep their own p."""
-    adjusted = iter(hommel([item.p for item in compared if item.metric.alone]))
-    return [next(adjusted) if item.metric.alone else item.p for item in compared]
 
 
 def _on_new_host(baseline: Sequence[Run], candidate: Sequence[Run]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
+
+NORMAL_DISTANCE = 0.9539  # the median distance of two standard normal values: 0.6745 sqrt(2)
 
 
 def transformed(run: Run, metric: Metric, floor: Floor) -> float | None:
@@ -50,15 +53,20 @@ def session_values(runs: Sequence[Run], metric: Metric, floor: Floor) -> F64:
 
 
 def within_sessions(runs: Sequence[Run], metric: Metric, floor: Floor) -> float:
-    """The variance of single runs around their session's mean, on the scale of the tests; 0 where unknown."""
+    """The variance of single runs of one session, on the scale of the tests; 0 where unknown.
+
+    From the median distance of two runs of a session, as a normal one's: a tenth of slow launches widens the
+    spread of runs by half and more, and that of the sessions' medians, which this is held against, hardly.
+    """
     sessions: dict[str, list[float]] = {}
     for run in runs:
         value = transformed(run, metric, floor)
         if value is not None:
             sessions.setdefault(run.session, []).append(value)
-    df = sum(len(values) - 1 for values in sessions.values())
-    total = sum(float(np.var(values)) * len(values) for values in sessions.values())
-    return total / df if df else 0.0
+    distances = [
+        abs(one - other) for values in sessions.values() for one, other in itertools.combinations(values, 2)
+    ]
+    return (statistics.median(distances) / NORMAL_DISTANCE) ** 2 if distances else 0.0
 
 
 def effect_of(metric: Metric, baseline: float, candidate: float) -> float | None:

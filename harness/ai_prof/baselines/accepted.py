@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ai_prof.baselines import store
-from ai_prof.baselines.files import one_writer, write_file
+from ai_prof.baselines.files import one_writer, place, write_file
 from ai_prof.errors import BaselineError
 from ai_prof.gate.metrics import METRICS
 from ai_prof.gate.model import Acceptance
@@ -53,7 +53,9 @@ def stale(path: Path, baseline: store.Baseline) -> str | None:
     if found is None or found.baseline == store.digest(baseline):
         return None
     metrics = ", ".join(each.metric for each in found.changes)
-    return f"{path_of(path)}: {metrics} was accepted of another baseline and counts no more: accept again"
+    return (
+        f"{place(path_of(path))}: {metrics} was accepted of another baseline and counts no more: accept again"
+    )
 
 
 def add(path: Path, baseline: store.Baseline, changes: Sequence[Acceptance]) -> Path:

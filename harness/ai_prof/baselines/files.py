@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 PARTIAL = ".partial"  # how the name of a file ends that is being written
 
 
+def place(path: Path) -> str:
+    """A file as a reader in the project knows it: relative where it lies in the folder of the command."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
 def write_file(path: Path, data: bytes) -> None:
     """Write a file at once, or not at all. Raises BaselineError where it cannot be written."""
     temporary: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ai_prof.baselines import files
 from ai_prof.gate.model import Reason
 from ai_prof.report import conditions, view, words
 from ai_prof.report import format as fmt
@@ -83,16 +84,10 @@ def baselines(verdict: BuildVerdict) -> list[dict[str, str]]:
             key: conditions.text(workload.baseline.get(key)) if workload.baseline.get(key) else fmt.NOTHING
             for key in ("recorded", "commit", "path", "sha256")
         }
-        | {"place": _place(str(workload.baseline.get("path") or fmt.NOTHING))}
+        | {"place": fmt.shorten(files.place(Path(str(workload.baseline.get("path") or fmt.NOTHING))), 200)}
         for workload in view.ordered(verdict.workloads)
         for strength in [view.strength(workload)]
     ]
-
-
-def _place(path: str) -> str:
-    """A file as a reader in the project knows it: relative where it lies in the folder of the command."""
-    here = Path.cwd()
-    return fmt.shorten(str(Path(path).relative_to(here)) if here in Path(path).parents else path, 200)
 
 
 def machine(verdict: BuildVerdict) -> list[tuple[str, str]]:

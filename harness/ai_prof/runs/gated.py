@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from ai_prof.baselines import store
-from ai_prof.baselines.files import one_writer
+from ai_prof.baselines.files import one_writer, place
 from ai_prof.baselines.machine_key import machine_key
 from ai_prof.errors import NothingToCompareError
 from ai_prof.gate import decide, screen
@@ -178,8 +178,8 @@ def collect(request: Request) -> tuple[Measured, dict[str, Profile]]:
         stored |= recorded
         scene = scene.without(failed)
         notes += [
-            f"recorded a provisional baseline of {name} in {s.path}; if the machine was busy, remove it "
-            "and record again: it would hide what comes after it"
+            f"recorded a provisional baseline of {name} in {place(s.path)}; if the machine was busy, remove "
+            "it and record again: it would hide what comes after it"
             for name, s in recorded.items()
         ]
     settler = Settler(

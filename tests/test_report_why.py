@@ -30,6 +30,14 @@ def test_a_latency_that_is_not_shown_to_have_changed_is_not_called_longer():
     assert cause.sentences(workload)[0].startswith("The mean iteration takes 4.576 ms longer: the GPU waits ")
 
 
+def test_a_median_that_grew_is_not_denied_by_a_mean_that_did_not():
+    workload = verdicts.regressed_by_time()
+    workload.confirm_head = verdicts.runs("torch_decode", 6, stage=2, turn=1)
+    assert cause.sentences(workload)[0] == (
+        "The median iteration takes 17.12 ms instead of 12.40 ms, the mean one no longer."
+    )
+
+
 def test_more_work_says_which_kernel_and_no_time_that_did_not_change():
     assert cause.sentences(verdicts.regressed_by_structure()) == [
         (

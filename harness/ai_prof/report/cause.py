@@ -12,7 +12,7 @@ from ai_prof.report import gaps, why_view, words
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ai_prof.gate.model import GapChange, WorkloadVerdict
+    from ai_prof.gate.model import Cell, GapChange, WorkloadVerdict
     from ai_prof.timeline.diff_kernels import KernelChange
 
 NEARLY_ALL, MOSTLY = 0.9, 0.6  # a cause with this share of the longer wait is named alone
@@ -75,18 +75,28 @@ def _time(workload: WorkloadVerdict) -> str:
     told = [(abs(waits), _waits(parts)), (abs(work), f"works {_ms(abs(work))} {_more(work)}")]
     floor = METRICS["iteration_ms"].floor
     least = max(floor.absolute, floor.relative * before.iteration_ms)
+    latency = next((cell for cell in workload.cells if cell.metric == "iteration_ms"), None)
     if longer < least:
-        most = max(parts, key=lambda cause: parts[cause])
-        spent = (
-            f", but the GPU waits {_ms(parts[most])} longer {_WAITS[most]}" if parts[most] >= least else ""
-        )
-        return f"An iteration takes no longer{spent}."
+        return f"{_no_longer(latency)}{_wait_that_grew(parts, least)}."
     ranked = sorted(told, reverse=True)
     said = " and ".join(text for size, text in ranked if size >= TELLING * ranked[0][0])
-    worse = any(c.metric == "iteration_ms" and c.reason is Reason.REGRESSED for c in workload.cells)
     # The parts are means. What the table calls latency is of medians, and may not be shown to have changed.
+    worse = latency is not None and latency.reason is Reason.REGRESSED
     what = "An iteration" if worse else "The mean iteration"
     return f"{what} takes {_ms(longer)} longer: the GPU {said}."
+
+
+def _no_longer(latency: Cell | None) -> str:
+    """Say that the mean iteration is no longer, beside the median one where that is called worse."""
+    if latency is None or latency.reason not in _EXPLAINED or latency.baseline is None:
+        return "An iteration takes no longer"
+    before, after = (fmt.value(value, latency.unit) for value in (latency.baseline, latency.candidate))
+    return f"The median iteration takes {after} instead of {before}, the mean one no longer"
+
+
+def _wait_that_grew(parts: Mapping[str, float], least: float) -> str:
+    most = max(parts, key=lambda cause: parts[cause])
+    return f", but the GPU waits {_ms(parts[most])} longer {_WAITS[most]}" if parts[most] >= least else ""
 
 
 def _waits(parts: Mapping[str, float]) -> str:

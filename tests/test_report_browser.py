@@ -77,6 +77,19 @@ def test_nothing_is_asked_for_or_complained_of_and_no_page_is_wider_than_its_win
         assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_no_two_words_of_a_drawing_cover_each_other(opened, width):
+    page = opened("by time", width)
+    covered = page.evaluate("""
+        [...document.querySelectorAll("svg[role=img]")].flatMap((plot) => {
+          const texts = [...plot.querySelectorAll("text")].map((t) => [t, t.getBoundingClientRect()]);
+          return texts.flatMap(([a, p], i) => texts.slice(i + 1)
+            .filter(([, q]) => p.left < q.right && q.left < p.right && p.top < q.bottom && q.top < p.bottom)
+            .map(([b]) => `${plot.getAttribute("aria-label")}: ${a.textContent} | ${b.textContent}`));
+        })""")
+    assert covered == []
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("sample", ["mixed", "by time", "nasty", "no baseline", "disturbed"])
 def test_axe_finds_no_serious_violation(opened, sample, scheme):

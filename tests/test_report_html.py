@@ -182,6 +182,17 @@ def test_ticks_are_few_round_and_inside(low, span):
     assert all(low - 1e-6 * span <= tick <= low + 1.000001 * span for tick in ticks)
 
 
+def test_the_numbers_of_an_axis_have_one_number_of_decimals():
+    assert [text for _, text in svg.Scale(11.9, 13.1, 0, 1).labels()] == ["12.0", "12.5", "13.0"]
+    assert [text for _, text in svg.Scale(0, 3500, 0, 1).labels()] == ["0", "1,000", "2,000", "3,000"]
+
+
+def test_a_part_that_did_not_change_has_no_sign():
+    before, after = gaps.compared(gaps.splits(verdicts.regressed_by_time()))
+    changes = {row.cause: row.change for row in gaps.table(before, after)}
+    assert (changes["data"], changes["sync"]) == ("+4.70 ms", "0.00 ms")
+
+
 def test_a_metric_that_no_run_has_is_not_drawn():
     assert plot.strip(verdicts.cell("absent_ms"), verdicts.workload()) is None
 

@@ -87,9 +87,9 @@ def bars(sides: list[Split], workload: str) -> Markup:
     decimals = _decimals(sides)
     x = svg.Scale(0, max(split.iteration_ms for split in sides), _LEFT, _RIGHT)
     bottom = _PITCH * len(sides)
-    for tick in x.ticks():
+    for tick, text in x.labels():
         svg.draw(root, "path", css="grid", d=f"M{x(tick)} 0V{bottom + 2}")
-        svg.write(root, f"{tick:,.6g}", x(tick), bottom + 17, anchor="middle", css="soft")
+        svg.write(root, text, x(tick), bottom + 17, anchor="middle", css="soft")
     svg.write(root, "ms", 0, bottom + 17, css="soft")
     for place, split in enumerate(sides):
         _bar(root, split, place * _PITCH + 4, x, decimals)
@@ -112,13 +112,14 @@ def _split(label: str, runs: list[Run]) -> Split | None:
 
 def _cause_row(cause: str, before: float, after: float, decimals: int) -> CauseRow:
     names = {WORK: "GPU at work", "iteration": "Iteration"}
-    delta = after - before
+    delta = round(after - before, decimals)
+    sign = "-" if delta < 0 else "+" if delta else ""
     return CauseRow(
         cause=cause,
         name=names.get(cause, f"gap: {cause}"),
         before=_ms(before, decimals),
         after=_ms(after, decimals),
-        change=("-" if delta < 0 else "+") + _ms(abs(delta), decimals),
+        change=sign + _ms(abs(delta), decimals),
     )
 
 

@@ -79,9 +79,9 @@ def _frame(root: ET.Element, band: Sequence[float], y: svg.Scale) -> None:
         top, bottom = y(max(band)), y(min(band))
         size = {"width": _RIGHT - _LEFT, "height": max(1.0, bottom - top)}
         svg.draw(root, "rect", css="floor", x=_LEFT, y=top, **size)
-    for tick in y.ticks():
+    for tick, text in y.labels():
         svg.draw(root, "path", css="grid", d=f"M{_LEFT} {y(tick)}H{_RIGHT}")
-        svg.write(root, f"{tick:,.6g}", _LEFT - 7, y(tick) + 3.5, anchor="end", css="soft")
+        svg.write(root, text, _LEFT - 7, y(tick) + 3.5, anchor="end", css="soft")
     svg.write(root, f"{words.metric(METRIC)} of each build, ms", 0, 12, css="axis")
 
 

@@ -75,7 +75,7 @@ def draw(why: Why | None) -> Timelines | None:
         for label, each in sides
     ]
     scale = svg.Scale(0, length / 1e6, 0, 100)
-    ticks = [(scale(tick), f"{tick:,.6g}") for tick in scale.ticks()]
+    ticks = [(scale(tick), text) for tick, text in scale.labels()]
     classes = {name for side in drawn for lane in side.lanes for name in lane.marks["css"]}
     told = ", ".join(f"{label} {side.length}" for (label, _), side in zip(sides, drawn, strict=True))
     return Timelines(

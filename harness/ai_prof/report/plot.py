@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 460, 210
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 400, 30, 186
 _EFFECT = 426  # where the change and its interval stand, right of the runs
-_LEAST_SHARE = 0.2  # of the width for each group, so that its label has room
+_LEAST_SHARE = 0.3  # of the width for each group, so that its label has room
 _MARKS = 2000
 _HOST_BOUND = frozenset({"iteration_ms", "gap_ms"})
 _HOSTS = ("launch", "data", "host")  # causes of gap that are the host's own time
@@ -187,9 +187,9 @@ def _range(cell: Cell, values: list[float]) -> tuple[float, float]:
 
 
 def _axis(root: ET.Element, y: svg.Scale, title: str) -> None:
-    for tick in y.ticks():
+    for tick, text in y.labels():
         svg.draw(root, "path", css="grid", d=f"M{_LEFT} {y(tick)}H{_RIGHT}")
-        svg.write(root, f"{tick:,.6g}", _LEFT - 7, y(tick) + 3.5, anchor="end", css="soft")
+        svg.write(root, text, _LEFT - 7, y(tick) + 3.5, anchor="end", css="soft")
     svg.write(root, title, 0, 12, css="axis")
 
 

@@ -36,6 +36,13 @@ class Scale:
         ticks = (self._multiples(step) for step in steps)
         return next(found for found in ticks if len(found) >= least)
 
+    def labels(self) -> list[tuple[float, str]]:
+        """Return the ticks and their texts, all with the decimals that tell them apart: 1.0, 1.5, 2.0."""
+        ticks = self.ticks()
+        step = ticks[1] - ticks[0] if len(ticks) > 1 else 1.0
+        decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+        return [(tick, f"{tick:,.{decimals}f}") for tick in ticks]
+
     def _multiples(self, step: float) -> list[float]:
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [step * i for i in range(first, last + 1)]

@@ -19,11 +19,12 @@ for (const figure of document.querySelectorAll(".timelines")) {
     }
     const power = 10 ** Math.floor(Math.log10((high - low) / 1000));
     const step = [5, 2, 1, 0.5, 0.2, 0.1].map((share) => share * power).find((s) => (high - low) / 1000 / s >= 3);
+    const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
     axis.textContent = "";
     for (let i = Math.ceil(low / 1000 / step); i * step <= high / 1000; i++) {
       const tick = document.createElement("span");
       tick.style.left = 100 * (i * step * 1000 - low) / (high - low) + "%";
-      tick.textContent = String(Number((i * step).toPrecision(6)));
+      tick.textContent = (i * step).toFixed(decimals);
       axis.append(tick);
     }
   }

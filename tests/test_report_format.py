@@ -74,6 +74,14 @@ def test_counts_and_bytes():
     assert fmt.count_change(2, 1, "syncs") == "-1"
 
 
+def test_prose_keeps_numbers_with_their_units_and_names_as_they_are():
+    assert fmt.typeset("grew 40 us (1 -> 41 us): 3 users") == "grew 40 µs (1 → 41 µs): 3 users"
+    told = "grew 8.9 points, 1.5 ms or 38 % in 3 syncs of 2 MB"
+    assert fmt.unbroken(told).replace("\N{NO-BREAK SPACE}", "_") == (
+        "grew 8.9_points, 1.5_ms or 38_% in 3 syncs of 2_MB"
+    )
+
+
 @given(st.floats(min_value=1e-6, max_value=1e12))
 def test_a_number_keeps_four_significant_digits(x):
     shown = float(fmt.number(x).replace(",", ""))

@@ -5,30 +5,42 @@ import io
 import re
 
 import msgspec
+import pytest
 import verdicts
 from rich.console import Console
 
-from ai_prof.gate.model import BuildVerdict, Reason
-from ai_prof.report import annotations, html, junit, markdown, terminal, view
+from ai_prof.gate.model import BuildVerdict, Evidence, Reason
+from ai_prof.report import annotations, html, junit, markdown, terminal, view, words
+from ai_prof.report import format as fmt
 
 
 def plain(text):
     return escapes.unescape(re.sub(r"<[^>]+>", " ", text)).replace("\\", "").replace("*", "")
 
 
+MARKS = "✕?△↓✓○ "
+
+
 def cells_of(page):
-    """The first cells of every table row of the HTML report."""
+    """The cells of every table row of the HTML report."""
     found = set()
     for row in re.findall(r"<tr.*?</tr>", page, re.DOTALL):
         cells = [" ".join(plain(cell).split()) for cell in re.findall(r"<t[hd].*?</t[hd]>", row)]
-        found.add(tuple(cell.lstrip("✕?△↓✓○ ") for cell in cells[:4]))
+        found.add(tuple(cell.lstrip(MARKS) for cell in cells))
     return found
 
 
 def rows_of(summary):
-    """Metric, baseline, candidate and change of every row of the Markdown summary."""
-    lines = [plain(line).replace("\u200b", "").split(" | ") for line in summary.splitlines()]
-    return {tuple(cell.strip() for cell in cells[1:5]) for cells in lines if len(cells) > 5}
+    """The cells of every row of the Markdown summary, without its workload."""
+    lines = [plain(line).replace("\u200b", "").strip("| ").split(" | ") for line in summary.splitlines()]
+    return {tuple(cell.strip().lstrip(MARKS) for cell in cells[1:]) for cells in lines if len(cells) > 5}
+
+
+def figures(*texts):
+    """The numbers of a row's cells, those in per cent as shares."""
+    found = [re.fullmatch(r"([+-]?[\d,.]+)( (?:%|pts|MB))?.*", text) for text in texts]
+    scale = {" %": 0.01, " pts": 0.01, " MB": 1e6}
+    return [float(each[1].replace(",", "")) * scale.get(each[2], 1) for each in found]
 
 
 def test_every_report_shows_the_same_numbers():
@@ -44,20 +56,61 @@ def test_every_report_shows_the_same_numbers():
         }
         for row in view.rows(workload):
             told = (row.name.replace("*", ""), row.before, row.after, row.change)
-            assert told in page
-            assert told in summary
+            bounds, kind = (row.interval, row.floor, row.mde), words.EVIDENCE[row.evidence][0]
+            counted = row.evidence is Evidence.STRUCTURE
+            beside = (row.verdict,) if counted else (*bounds, row.p, kind, row.verdict)
+            assert (*told, *beside) in page
+            assert (*told, *bounds, row.sureness, row.verdict) in summary
             assert row.sentence in cases[row.name]
+            assert f"verdict: {row.verdict}" in cases[row.name]
+            assert all(bound in cases[row.name] for bound in bounds if bound != fmt.NOTHING)
+            compared += 1
+    assert compared > 25
+
+
+def test_what_the_reports_show_is_what_the_json_holds():
+    """Read as numbers from the page's rows, which the other reports share, and set against the JSON's."""
+    verdict = verdicts.mixed()
+    shown = cells_of(html.render(verdict))
+    compared = 0
+    for workload in msgspec.json.decode(msgspec.json.encode(verdict))["workloads"]:
+        for cell in workload["cells"]:
+            held = [cell["baseline"], cell["candidate"], cell["effect"], cell["floor"], cell["mde"]]
+            name = words.metric(cell["metric"])
+            assert any(
+                figures(*row[1:4], *row[5:7]) == pytest.approx(held, rel=6e-4, abs=6e-4)
+                for row in shown
+                if row[0] == name
+            ), (workload["workload"], name)
+            compared += 1
+        for change in workload["structure"]:
+            name = words.counted(change["name"]).replace("*", "")
+            before, after = figures(*next(row for row in shown if row[0] == name)[1:3])
+            assert [before, after] == pytest.approx([change["baseline"], change["candidate"]], rel=6e-4)
             compared += 1
     assert compared > 25
 
 
 def test_every_report_carries_its_run_and_its_inputs_hash():
     verdict = verdicts.mixed()
-    texts = html.render(verdict), markdown.render(verdict), junit.render(verdict)
+    texts = html.render(verdict), markdown.render(verdict), markdown.comment(verdict), junit.render(verdict)
     assert all(verdict.run_id in text.replace("\\", "") for text in texts)
-    sha256 = verdicts.workload().baseline["sha256"]
-    assert sha256 in texts[0]
-    assert sha256 in texts[2]
+    stored = {workload.baseline["sha256"] for workload in verdict.workloads if "sha256" in workload.baseline}
+    assert stored
+    for sha256 in stored:
+        assert sha256 in texts[0]
+        assert sha256 in texts[-1]
+
+
+def test_what_the_gate_says_is_typeset_alike_in_every_report():
+    workload = verdicts.workload(reason=Reason.CAPTURE_INCOMPLETE, notes=["grew 40 us (1 -> 41 us)"])
+    verdict = verdicts.build(workload, exit_code=4, notes=["9 us -> 10 us"])
+    said = io.StringIO()
+    terminal.render(verdict, Console(file=said, width=300))
+    for page in (html.render(verdict), markdown.render(verdict), said.getvalue()):
+        assert "9 µs → 10 µs" in page.replace("\N{NO-BREAK SPACE}", " ")
+    for page in (html.render(verdict), junit.render(verdict)):
+        assert "grew 40 µs (1 → 41 µs)" in page.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_a_comment_is_short_enough_for_github():
@@ -87,7 +140,7 @@ def test_a_green_build_says_for_every_workload_what_it_could_have_missed():
             verdict.workloads
         )
     for page in pages[1:]:
-        assert len(re.findall(r"host time at one place below 27 us", page)) == len(verdict.workloads)
+        assert len(re.findall(r"host time at one place below 27 µs", page)) == len(verdict.workloads)
     lines = said.getvalue().splitlines()[: len(verdict.workloads)]
     assert all(line.endswith("could have missed: iteration latency below 2.1 %") for line in lines)
     told = msgspec.json.decode(msgspec.json.encode(verdict))["workloads"]

@@ -99,6 +99,16 @@ def plural(n: int, word: str) -> str:
     return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"
 
 
+def typeset(text: str) -> str:
+    """Write what the gate says in plain ASCII as the reports write it: `10 us -> 1 ms` is `10 µs → 1 ms`."""
+    return re.sub(r"(?<=\d) us\b", " µs", text).replace(" -> ", " → ")
+
+
+def unbroken(text: str) -> str:
+    """Keep a number and its unit on one line."""
+    return re.sub(r"(?<=\d) (?=(?:[nµm]?s|pts|points?|[kMG]?B|MHz)\b|%)", "\N{NO-BREAK SPACE}", text)
+
+
 def moment(text: str) -> str:
     """Return a time of RFC 3339 in UTC as people write it; anything else as it is."""
     found = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|\+00:00)", text)

@@ -165,6 +165,11 @@ def _strips(workload: WorkloadVerdict) -> list[Markup]:
     return [strip for cell in drawn if (strip := plot.strip(cell, workload)) is not None]
 
 
+def _prose(text: str) -> str:
+    """A sentence as the page shows it: typeset, not too long, no number parted from its unit."""
+    return fmt.unbroken(fmt.shorten(fmt.typeset(text), LONG))
+
+
 def _printable(value: Any) -> Any:
     return fmt.printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
@@ -180,6 +185,6 @@ def template(name: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"fmt": fmt, "words": words, "LONG": LONG}
-    environment.filters |= {"shorten": fmt.shorten, "lower_first": fmt.lower_first}
+    environment.globals |= {"fmt": fmt, "words": words}
+    environment.filters |= {"shorten": fmt.shorten, "lower_first": fmt.lower_first, "prose": _prose}
     return environment.get_template(name)

@@ -51,7 +51,9 @@ def _suite(root: ET.Element, verdict: BuildVerdict, workload: WorkloadVerdict) -
         _case(suite, name, row)
     if workload.reason is not Reason.PASS and all(row.reason is not workload.reason for row in rows):
         case = ET.SubElement(suite, "testcase", classname=name, name=WORKLOAD_CASE)
-        _outcome(case, workload.reason, view.explanation(workload), "\n".join(workload.notes))
+        _outcome(
+            case, workload.reason, view.explanation(workload), "\n".join(map(fmt.typeset, workload.notes))
+        )
     _count(suite)
 
 

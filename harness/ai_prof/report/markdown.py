@@ -112,7 +112,7 @@ class _Page:
 def _qualifiers(verdict: BuildVerdict) -> str:
     facts = [f"{name.lower()} {text(value, 120)}" for name, value in provenance.facts(verdict)]
     badges = [text(badge.text, 120) for badge in provenance.badges(verdict)]
-    notes = "".join(f"- {text(note)}\n" for note in verdict.notes[:20])
+    notes = "".join(f"- {text(fmt.typeset(note))}\n" for note in verdict.notes[:20])
     budget = f"false alarms in at most {fmt.level(verdict.alpha)} of builds"
     return f"<sub>{' · '.join([*badges, budget, *facts])}</sub>\n\n{notes}\n"
 

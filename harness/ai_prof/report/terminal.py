@@ -35,7 +35,7 @@ def render(verdict: BuildVerdict, console: Console) -> None:
         for workload in workloads:
             _plain(console, "  ".join(_line(workload)))
     title, tone = view.headline(verdict)
-    for line in (*verdict.notes, f"{title} (exit {verdict.exit_code})"):
+    for line in (*map(fmt.typeset, verdict.notes), f"{title} (exit {verdict.exit_code})"):
         style = STYLES[tone] if line.startswith(title) else "dim"
         if console.is_terminal:
             console.print(Text(fmt.printable(line), style=style))

@@ -117,7 +117,7 @@ class Strength:
 
 def unsaid(why: str) -> str:
     """Return what a sentence of the gate adds to the numbers that a report shows in columns."""
-    return _SAID.sub("", why, count=1).replace(" -> ", " → ").strip(" ,:")
+    return fmt.typeset(_SAID.sub("", why, count=1)).strip(" ,:")
 
 
 def metric_row(workload: str, cell: Cell) -> Row:
@@ -143,7 +143,7 @@ def metric_row(workload: str, cell: Cell) -> Row:
         evidence=cell.evidence,
         reason=cell.reason,
         why=cell.why,
-        notes=(*cell.notes, *_cut_up(cell)),
+        notes=(*map(fmt.typeset, cell.notes), *_cut_up(cell)),
         provisional=cell.provisional,
         judged=cell.judged,
         beyond_floor=cell.floor is not None and abs(cell.effect or 0.0) > cell.floor,
@@ -276,7 +276,7 @@ def unseen(workload: WorkloadVerdict, only: str | None = None) -> str:
     for key, what in places:
         found = next((cell for cell in tested if cell.metric == key), None)
         if found is not None and found.missed_us is not None:
-            parts.append(f"{what} at one place below {found.missed_us:.0f} us")
+            parts.append(f"{what} at one place below {found.missed_us:.0f} µs")
     return f"could have missed: {', '.join(parts)}" if parts else ""
 
 
@@ -309,7 +309,7 @@ def headline(verdict: BuildVerdict) -> tuple[str, str]:
 
 def subline(verdict: BuildVerdict) -> str:
     """Return what the gate's own summary adds to the headline."""
-    return verdict.summary.removeprefix(headline(verdict)[0]).lstrip(": ").replace(" -> ", " → ")
+    return fmt.typeset(verdict.summary.removeprefix(headline(verdict)[0]).lstrip(": "))
 
 
 def tally(verdict: BuildVerdict) -> list[tuple[Reason, int]]:

@@ -256,9 +256,23 @@ def gate_sim(session: nox.Session) -> None:
 
 @nox.session
 def aa(session: nox.Session) -> None:
-    """Gate this code against itself, many times: the false alarms of the whole gate on this machine."""
+    """Gate this code against itself, many times, or draw such builds from recordings: docs/aa.md."""
     install(session)
     session.run("python", "tests/bench/aa.py", *session.posargs)
+
+
+@nox.session
+def faults(session: nox.Session) -> None:
+    """Gate every workload with every fault of its own, as far as `-- --minutes 20` go: docs/faults.md."""
+    install(session)
+    session.run("python", "tests/bench/faults.py", *session.posargs)
+
+
+@nox.session
+def comparison(session: nox.Session) -> None:
+    """Write docs/comparison.md anew, from what `bench`, `bench-readers` and peers.py measured."""
+    install(session)
+    session.run("python", "tests/bench/comparison.py")
 
 
 @nox.session

@@ -91,18 +91,22 @@ def steps(plan: list[Wanted], seed: int) -> list[Step]:
 
 
 @contextlib.contextmanager
-def parents(folder: Path, python: str, modules: list[str]) -> Iterator[list[str]]:
-    """Interpreters that stand for `python` and start programs out of parents that have the modules."""
+def parents(folder: Path, python: str, modules: list[str], count: int = PARENTS) -> Iterator[list[str]]:
+    """Interpreters that stand for `python` and start programs out of parents that have the modules.
+
+    What is no script, as `python -c`, is run by `python` itself.
+    """
     made, servers = [], []
     try:
-        for i in range(PARENTS):
+        for i in range(count):
             where = folder / f"parent{i}"
             servers.append(subprocess.Popen([python, str(FORKED), "serve", str(where), *modules]))
             script = folder / f"python{i}"
-            script.write_text(f'#!/bin/sh\nexec {python} -S -E {FORKED} run {where} "$@"\n')
+            fork = f'exec {python} -S -E {FORKED} run {where} "$@"'
+            script.write_text(f'#!/bin/sh\ncase "$1" in -*) exec {python} "$@";; esac\n{fork}\n')
             script.chmod(0o755)
             made.append(str(script))
-        while not all((folder / f"parent{i}.ready").exists() for i in range(PARENTS)):
+        while not all((folder / f"parent{i}.ready").exists() for i in range(count)):
             if any(server.poll() is not None for server in servers):
                 sys.exit(f"a parent ended: {python} cannot import {' '.join(modules)}")
             time.sleep(0.1)

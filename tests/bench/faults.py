@@ -1,0 +1,173 @@
+"""The fault matrix: every workload with every fault of its own, at two strengths, through the whole gate.
+
+    python tests/bench/faults.py [--minutes 20] [--forked] [WORKLOAD...]
+
+Makes the builds of `faults.toml` that have no verdict on this machine yet: those without a fault first, then
+the usual strengths, then the weak ones. HEAD is measured, in a checkout of its own, so that base can be run
+again; a missing baseline is recorded by a workload's first build. The raw figures are written after each
+build, docs/faults.md at the end: a call that is ended early loses one build, and the next one goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+sys.path.insert(0, str(Path(__file__).parent))
+import fault_page
+from record import parents
+
+from ai_prof.baselines.files import write_file
+from ai_prof.errors import AiProfError
+from ai_prof.runs import base, checkout
+from ai_prof.runs.gated import Request, gate, prepare
+from ai_prof.runs.workloads import find
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ai_prof.runs.gated import Scene
+    from ai_prof.runs.workloads import Workload
+
+ROOT = Path(__file__).parents[2]
+PLAN = Path(__file__).with_name("faults.toml")
+RAW = Path(__file__).parent / "figures" / "faults.jsonl"
+PAGE = ROOT / "docs" / "faults.md"
+FORKED = "torch"  # what takes seconds to import
+
+
+class Plan(fault_page.Words, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`faults.toml`."""
+
+    strengths: dict[str, dict[str, list[float]]]
+
+
+class Cell(NamedTuple):
+    """A build to make."""
+
+    workload: str
+    fault: str | None
+
+
+def cells(plan: Plan, workloads: Iterable[Workload]) -> list[Cell]:
+    """The builds of some workloads: without a fault, then by strength, the usual ones first."""
+    names = [workload.name for workload in workloads]
+    made = [(0, Cell(name, None)) for name in names]
+    for name in names:
+        for fault, strengths in plan.strengths.get(name, {}).items():
+            made += [(i, Cell(name, f"{fault}={size:g}")) for i, size in enumerate(strengths, 1)]
+    return [cell for _, cell in sorted(made, key=lambda each: each[0])]
+
+
+def sizes(plan: Plan) -> Counter[str]:
+    """How many builds each workload's matrix has."""
+    return Counter(cell.workload for cell in cells(plan, find(ROOT / "workloads")))
+
+
+def load(path: Path) -> list[fault_page.Row]:
+    """The rows that were measured before."""
+    if not path.exists():
+        return []
+    return msgspec.json.Decoder(fault_page.Row).decode_lines(path.read_bytes())
+
+
+def save(path: Path, rows: Sequence[fault_page.Row]) -> None:
+    """Write all rows, at once or not at all."""
+    write_file(path, msgspec.json.Encoder().encode_lines(rows))
+
+
+def head_checkout(root: Path) -> Path:
+    """A clean checkout of HEAD: what is written into `root` meanwhile makes base no other code."""
+    commit = checkout.inspect(root).commit
+    if commit is None:
+        sys.exit(f"{root} is not in git: base could not be run again")
+    return base.worktree(root, commit, None, 0.0).root
+
+
+def missing(plan: Plan, scene: Scene, rows: Iterable[fault_page.Row]) -> list[Cell]:
+    """The cells that can be run here and have no verdict of this kind of machine."""
+    done = {row.key for row in fault_page.latest(rows) if row.done}
+    return [cell for cell in cells(plan, scene.ready) if (scene.machine_key, *cell) not in done]
+
+
+def build(request: Request, cell: Cell, *, forked: bool) -> fault_page.Row:
+    """Make one build; its row."""
+    begun = time.monotonic()
+    verdict = gate(replace(request, names=(cell.workload,), regress=cell.fault))
+    return fault_page.row_of(verdict, *cell, time.monotonic() - begun, forked=forked)
+
+
+@contextlib.contextmanager
+def interpreter(request: Request, *, forked: bool) -> Iterator[Request]:
+    """The request, with an interpreter that forks where that is wanted."""
+    if not forked:
+        yield request
+        return
+    scene = prepare(request)
+    python = next((scene.pythons[w.name] for w in scene.ready if FORKED in w.requires), None)
+    if python is None:
+        sys.exit(f"--forked: no workload that can run here imports {FORKED}")
+    with tempfile.TemporaryDirectory() as folder, parents(Path(folder), python, [FORKED], 1) as (fork,):
+        yield replace(request, python=fork)
+
+
+def run(request: Request, plan: Plan, raw: Path, minutes: float, *, forked: bool) -> None:
+    """Make the builds that are missing, as many as fit into the minutes."""
+    begun = time.monotonic()
+    rows, longest = load(raw), 0.0
+    todo = missing(plan, prepare(request), rows)
+    for done, cell in enumerate(todo):
+        if time.monotonic() - begun + longest > 60 * minutes:
+            print(f"time is up: {len(todo) - done} builds are missing", flush=True)
+            return
+        row = build(request, cell, forked=forked)
+        longest = max(longest, row.seconds)
+        rows.append(row)
+        save(raw, rows)
+        what = f"{row.workload} {row.fault or 'without a fault'}: {row.reason.value}"
+        print(f"{what}, {row.runs} runs, {row.seconds:.0f} s: {row.said or row.why}", flush=True)
+
+
+def main() -> None:
+    """Build what is missing, and write the page."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("workload", nargs="*", help="default: all that can run here")
+    parser.add_argument("--minutes", type=float, default=20.0, help="0 writes the page alone")
+    parser.add_argument("--device", choices=("auto", "cuda", "opencl"), default="auto")
+    parser.add_argument("--python", help="the interpreter of the workloads")
+    parser.add_argument("--forked", action="store_true", help=f"fork launches from one that has {FORKED}")
+    parser.add_argument("--raw", type=Path, default=RAW, help="the file of raw figures to go on with")
+    options = parser.parse_args()
+    plan = msgspec.toml.decode(PLAN.read_bytes(), type=Plan)
+    if options.minutes > 0:
+        tree = head_checkout(ROOT)
+        request = Request(
+            root=tree,
+            workloads=tree / "workloads",
+            baselines=tree / "baselines",
+            names=tuple(options.workload),
+            device=options.device,
+            python=options.python,
+            record=True,
+        )
+        try:
+            with interpreter(request, forked=options.forked) as wanted:
+                run(wanted, plan, options.raw, options.minutes, forked=options.forked)
+        except AiProfError as error:
+            sys.exit(f"{error}")
+    PAGE.write_text(fault_page.page(load(options.raw), plan, sizes(plan)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

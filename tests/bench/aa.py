@@ -1,10 +1,13 @@
-"""Gates this code against itself, again and again: false alarms of the whole gate on this machine.
+"""Gates this code against itself, again and again: false alarms of the whole gate.
 
-    python tests/bench/aa.py [--builds 20] [GATE ARGUMENT...]
+    python tests/bench/aa.py [--builds 20] [--minutes M] [GATE ARGUMENT...]     # fresh builds, made here
+    python tests/bench/aa.py --from DIR [DIR...] [--builds 200]                 # drawn from recordings
 
-The first build records a baseline where there is none. Prints what each build flagged and failed, the rate of
-false alarms with its upper 95 % bound (Clopper and Pearson), and the smallest p of the screen as a normal
-deviate over that of its alpha. Ends with 1 where more builds failed than alpha allows by chance (p < 0.01).
+Fresh builds go through the command itself; the first one records a baseline where there is none. Drawn ones
+take identical runs that record.py stored, some of them called a candidate, as `ai-prof calibrate` does.
+Prints what each build flagged and failed, keeps it with earlier ones in figures/aa.jsonl, and writes
+docs/aa.md: the rate of false alarms with its upper 95 % bound (Clopper and Pearson), and how near the rest
+came. Ends with 1 where more fresh builds failed than alpha allows by chance (p < 0.01).
 """
 
 from __future__ import annotations
@@ -12,13 +15,61 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from scipy import special, stats
 
+sys.path.insert(0, str(Path(__file__).parent))
+import campaign
+import doc_tables
+
+from ai_prof.baselines.files import write_file
 from ai_prof.gate import decide, screen
+from ai_prof.gate.calibration import Calibration, calibrate
 from ai_prof.gate.metrics import METRICS
 from ai_prof.gate.model import BuildVerdict, Evidence, Reason
+from ai_prof.runs.workloads import find
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROOT = Path(__file__).parents[2]
+RAW = Path(__file__).parent / "figures" / "aa.jsonl"
+PAGE = ROOT / "docs" / "aa.md"
+HEAD = """\
+# The gate against itself
+
+Builds of one code, so that whatever fails is a false alarm. Written by `nox -s aa` from
+`tests/bench/figures/aa.jsonl`. The bound is the upper 95 % one of Clopper and Pearson. *Worst* is the largest
+statistic over its critical value (of the screen as normal deviates of p): 1 and more flags, and fresh runs of
+both sides decide."""
+FRESH_HEAD = ("machine", "workloads", "builds", "runs", "no verdict", "flagged", "failed", "at most", "worst")
+VERDICTS = frozenset({Reason.PASS, Reason.REGRESSED, Reason.IMPROVED, Reason.STRUCTURE_CHANGED})
+DRAWN_HEAD = ("recording", "workload", "runs", "starts", "flagged", "failed", "worst total", "worst place")
+
+
+class Fresh(msgspec.Struct, frozen=True, kw_only=True, tag="fresh"):
+    """A build whose runs were made for it; `open` are its workloads that came to no verdict."""
+
+    machine_key: str
+    started: str
+    commit: str | None
+    workloads: list[str]
+    runs: int
+    flagged: list[str]
+    failed: list[str]
+    open: list[str] = []
+    worst: float
+
+
+class Drawn(msgspec.Struct, frozen=True, kw_only=True, tag="drawn"):
+    """Builds drawn from the runs of one recording or several of one kind of machine."""
+
+    recordings: list[str]
+    found: Calibration
 
 
 def gate(arguments: list[str]) -> BuildVerdict:
@@ -42,28 +93,127 @@ def worst(verdict: BuildVerdict) -> float:
     return float(special.ndtri(min(p)) / special.ndtri(screen.ALPHA)) if p else 0.0
 
 
+def row_of(verdict: BuildVerdict) -> Fresh:
+    """What is kept of a build."""
+    compared = [each for each in verdict.workloads if each.reason is not Reason.SKIPPED]
+    return Fresh(
+        machine_key=verdict.machine_key,
+        started=verdict.started,
+        commit=verdict.commit,
+        workloads=sorted(each.workload for each in compared),
+        runs=sum(len(w.candidate_runs) + len(w.confirm_base) + len(w.confirm_head) for w in compared),
+        flagged=[each.workload for each in compared if each.confirm_head],
+        failed=[each.workload for each in compared if each.reason is Reason.REGRESSED],
+        open=[each.workload for each in compared if each.reason not in VERDICTS],
+        worst=worst(verdict),
+    )
+
+
+def bound(failed: int, builds: int) -> float:
+    """The upper 95 % bound of a rate."""
+    return float(stats.beta.ppf(0.95, failed + 1, builds - failed)) if failed < builds else 1.0
+
+
+def draw(folders: Sequence[Path], builds: int) -> Drawn:
+    """Builds from the identical runs of recordings, all of their workloads at once."""
+    sources = campaign.recorded(folders)
+    found = calibrate(
+        {source.name: source.runs[""] for source in sources},
+        sources[0].backend,
+        rules={workload.name: workload.rules for workload in find(ROOT / "workloads")},
+        profiles={digest: one for source in sources for digest, one in source.profiles.items()},
+        draws=builds,
+    )
+    return Drawn(recordings=[folder.name for folder in folders], found=found)
+
+
+def page(rows: Sequence[Fresh | Drawn]) -> str:
+    """The whole page."""
+    fresh = [row for row in rows if isinstance(row, Fresh)]
+    drawn = {tuple(row.recordings): row for row in rows if isinstance(row, Drawn)}
+    groups: dict[tuple[str, str], list[Fresh]] = {}
+    for row in fresh:
+        groups.setdefault((row.machine_key, ", ".join(row.workloads)), []).append(row)
+    lines = [[*key, *_counted(mine)] for key, mine in groups.items()]
+    parts = [HEAD, "## Fresh builds", "Every build made its own runs, through `ai-prof gate --against HEAD`."]
+    parts.append(doc_tables.table(FRESH_HEAD, lines) if lines else "None was made yet.")
+    parts += ["## Builds drawn from stored runs", *map(_of_recordings, drawn.values())]
+    return "\n\n".join(parts if drawn else [*parts, "None was drawn yet."]) + "\n"
+
+
+def _counted(rows: Sequence[Fresh]) -> list[str]:
+    whole = [row for row in rows if not row.open]
+    flagged, failed = sum(bool(row.flagged) for row in whole), sum(bool(row.failed) for row in whole)
+    figures = (len(whole), sum(row.runs for row in whole), len(rows) - len(whole), flagged, failed)
+    worst_of_all = max((row.worst for row in whole), default=0.0)
+    return [*map(str, figures), f"{100 * bound(failed, len(whole)):.1f} %", f"{worst_of_all:.2f}"]
+
+
+def _of_recordings(row: Drawn) -> str:
+    found, name = row.found, " and ".join(row.recordings)
+    rows = [
+        [name, each.workload, str(each.runs), str(each.sessions)]
+        + [f"{hits} of {each.draws}" for hits in (each.flagged, each.failed)]
+        + ["" if worst is None else f"{worst:.2f}" for worst in (each.worst_total, each.worst_profile)]
+        for each in found.workloads
+    ]
+    said = (
+        f"{found.failed} of {found.draws} builds failed: at most {100 * found.bound:.0f} %, from the "
+        f"{found.independent} that have no run in common."
+    )
+    return f"{said}\n\n{doc_tables.table(DRAWN_HEAD, rows)}"
+
+
+def load(path: Path) -> list[Fresh | Drawn]:
+    """What was measured before."""
+    return msgspec.json.Decoder(Fresh | Drawn).decode_lines(path.read_bytes()) if path.exists() else []
+
+
+def keep(path: Path, row: Fresh | Drawn) -> list[Fresh | Drawn]:
+    """Add a row to the raw figures; all of them."""
+    rows = [*load(path), row]
+    write_file(path, msgspec.json.Encoder().encode_lines(rows))
+    return rows
+
+
+def gate_fresh(options: argparse.Namespace, arguments: list[str]) -> int:
+    """Gate, count, and say; the exit code."""
+    begun, failed, builds, longest = time.monotonic(), 0, 0, 0.0
+    while builds < options.builds and time.monotonic() - begun + longest <= 60 * options.minutes:
+        start = time.monotonic()
+        row = row_of(gate(arguments))
+        longest = max(longest, time.monotonic() - start)
+        builds, failed = builds + 1, failed + bool(row.failed)
+        keep(options.raw, row)
+        said = f"build {builds} of {options.builds}: flagged {', '.join(row.flagged) or 'nothing'}"
+        said += f"; no verdict on {', '.join(row.open)}" if row.open else ""
+        print(said + (f"; FAILED {', '.join(row.failed)}" if row.failed else ""), flush=True)
+    if not builds:
+        return 0
+    print(f"{failed} of {builds} builds without a change failed: at most {100 * bound(failed, builds):.1f} %")
+    return int(stats.binomtest(failed, builds, decide.ALPHA, alternative="greater").pvalue < 0.01)
+
+
 def main() -> None:
-    """Gate, count, and say."""
+    """Gate or draw, and write the page."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--builds", type=int, default=20)
+    parser.add_argument("--builds", type=int)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="0 writes the page alone")
+    parser.add_argument("--from", nargs="+", type=Path, dest="folders", metavar="DIR")
+    parser.add_argument("--raw", type=Path, default=RAW, help="the file of raw figures to go on with")
     options, arguments = parser.parse_known_args()
-    failed, largest = 0, 0.0
-    for build in range(options.builds):
-        verdict = gate(arguments)
-        flagged = [each.workload for each in verdict.workloads if each.confirm_head]
-        wrong = [each.workload for each in verdict.workloads if each.reason is Reason.REGRESSED]
-        failed += bool(wrong)
-        largest = max(largest, worst(verdict))
-        said = f"build {build + 1} of {options.builds}: flagged {', '.join(flagged) or 'nothing'}"
-        print(said + (f"; FAILED {', '.join(wrong)}" if wrong else ""), flush=True)
-    builds = options.builds
-    bound = float(stats.beta.ppf(0.95, failed + 1, builds - failed)) if failed < builds else 1.0
-    print(f"{failed} of {builds} builds without a change failed: at most {100 * bound:.1f} % (95 %)")
-    print(f"worst statistic of the screen over its critical value: {largest:.2f}")
-    unlikely = stats.binomtest(failed, builds, decide.ALPHA, alternative="greater").pvalue < 0.01
-    sys.exit(1 if unlikely else 0)
+    code = 0
+    if options.folders:
+        row = draw(options.folders, options.builds or 200)
+        keep(options.raw, row)
+        print(_of_recordings(row))
+    else:
+        options.builds = options.builds or 20
+        code = gate_fresh(options, arguments)
+    PAGE.write_text(page(load(options.raw)), encoding="utf-8")
+    sys.exit(code)
 
 
 if __name__ == "__main__":

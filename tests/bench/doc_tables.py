@@ -1,4 +1,4 @@
-"""Puts tables that a script has made into docs/gate.md, each between its own pair of markers."""
+"""Tables of scripts in Markdown pages: those of docs/gate.md stand between a pair of markers each."""
 
 from __future__ import annotations
 
@@ -26,6 +26,19 @@ def write(name: str, text: str, page: Path = PAGE) -> None:
     if count != 1:
         raise ValueError(f"{page}: has {count} places for {name}")
     page.write_text(new, encoding="utf-8")
+
+
+def read(name: str, text: str) -> dict[str, list[list[str]]]:
+    """The tables that `write` put under NAME into a page, by the line above each; a head and its rows."""
+    between = re.search(rf"<!-- {name} -->\n(.*?)<!-- /{name} -->", text, re.DOTALL)
+    found: dict[str, list[list[str]]] = {}
+    title = ""
+    for line in between[1].splitlines() if between else ():
+        if not line.startswith("|"):
+            title = line or title
+        elif set(line) - set("|- "):
+            found.setdefault(title, []).append([cell.strip() for cell in line.strip("|").split("|")])
+    return found
 
 
 def percent(hits: int, of: int) -> str:

@@ -55,6 +55,7 @@ WATCHERS = [
 CUPTI_PYTHON = ("cupti-python", "", "cupti-python")
 
 Columns = dict[str, dict[str, list[float]]]  # measure -> what it ran under -> one value a round
+RAW = Path(__file__).parent / "figures" / "overhead.json"  # for docs/comparison.md
 
 
 class TorchServer:
@@ -124,6 +125,20 @@ def measure_round(columns: Columns, server: TorchServer | None, parts: Parts) ->
             raise SystemExit(f"PyTorch under {name}: {measured['error']}")
         for measure, value in measured.items():
             columns[measure].setdefault(name, []).append(value)
+    keep(columns, server, parts)
+
+
+def keep(columns: Columns, server: TorchServer | None, parts: Parts) -> None:
+    """Write the raw figures of all rounds so far, with what was measured on."""
+    facts = {
+        "date": dt.datetime.now(dt.timezone.utc).date().isoformat(),
+        "machine": "; ".join(machine()),
+        "cupti": parts.cupti.parent.parent.name,
+        "torch": server.about["torch"] if server else None,
+        "columns": columns,
+    }
+    RAW.parent.mkdir(exist_ok=True)
+    RAW.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
 def busy_of_step(server: TorchServer) -> float:

@@ -11,15 +11,21 @@ HTA may live in an environment of its own, since it brings pandas and more:
 
     python -m venv /tmp/hta && /tmp/hta/bin/pip install HolisticTraceAnalysis==0.5.0
     python tests/bench/readers.py --hta /tmp/hta/bin/python [TRACE.json.gz ...]
+
+The figures are kept in figures/readers.json too, for docs/comparison.md, where HTA was run.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime as dt
+import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +35,8 @@ from native_capture import write_capture
 MILLION = 1_000_000
 CAPTURES = (1, 2, 5, 10)  # millions of records
 SAMPLING_S = 0.01
+RAW = Path(__file__).parent / "figures" / "readers.json"
+VERSION = "from importlib.metadata import version; print(version('HolisticTraceAnalysis'))"
 
 BUSY = """
 import sys, time
@@ -101,24 +109,42 @@ def anonymous_bytes(pid: int) -> int:
     return next((int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("RssAnon")), 0)
 
 
-def against_hta(python: str, traces: list[Path], rounds: int) -> None:
-    """Print a line for each trace and tool: the quickest run, and HTA's over ours."""
+def against_hta(python: str, traces: list[Path], rounds: int) -> dict[str, dict[str, Run]]:
+    """Print a line for each trace and tool: the quickest run, and HTA's over ours; return those runs."""
+    kept: dict[str, dict[str, Run]] = {}
     print(f"{'trace':<24}{'tool':<9}{'min s':>8}{'speed':>8}{'min cpu s':>11}{'':>8}{'MiB':>7}{'memory':>8}")
     for trace in traces:
         found: dict[str, list[Run]] = {"HTA": [], "ai-prof": []}
         for _ in range(rounds):
             found["HTA"].append(measure(python, HTA_BUSY, trace))
             found["ai-prof"].append(measure(sys.executable, BUSY, trace))
-        base = quickest(found["HTA"])
+        name, base = trace.name.split(".")[0], quickest(found["HTA"])
         for tool, runs in found.items():
-            best = quickest(runs)
+            best = kept.setdefault(name, {})[tool] = quickest(runs)
             print(
-                f"{trace.name.split('.')[0]:<24}{tool:<9}"
+                f"{name:<24}{tool:<9}"
                 f"{best.seconds:>8.3f}{base.seconds / best.seconds:>7.1f}x"
                 f"{best.cpu:>11.3f}{base.cpu / best.cpu:>7.1f}x"
                 f"{best.resident / 2**20:>7.0f}{best.resident / base.resident:>8.2f}",
                 flush=True,
             )
+    return kept
+
+
+def keep(python: str, found: dict[str, dict[str, Run]]) -> None:
+    """Write what `against_hta` found, with what it was measured on."""
+    asked = subprocess.run([python, "-c", VERSION], check=True, capture_output=True, text=True)
+    facts = {
+        "date": dt.datetime.now(dt.timezone.utc).date().isoformat(),
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
+        "versions": {"HTA": asked.stdout.strip(), "ai-prof": version("ai-prof")},
+        "traces": {
+            trace: {tool: best._asdict() for tool, best in tools.items()} for trace, tools in found.items()
+        },
+    }
+    RAW.parent.mkdir(exist_ok=True)
+    RAW.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
 def quickest(runs: list[Run]) -> Run:
@@ -156,7 +182,7 @@ def main() -> None:
         if args.hta:
             million = Path(folder) / "generated_1M.json.gz"
             write_trace(million, MILLION)
-            against_hta(args.hta, [*args.trace, million], args.rounds)
+            keep(args.hta, against_hta(args.hta, [*args.trace, million], args.rounds))
         of_captures(Path(folder), args.rounds)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -67,6 +68,45 @@ def test_refreshes_add_up_are_logged_and_end_what_was_accepted(project, capsys):
     assert refresh("blind") == 2
     assert "bury a regression" in capsys.readouterr().err
     assert stored(project) == second
+
+
+@needs_library
+def test_committed_baselines_serve_a_fresh_clone_and_no_other_machine(
+    project, tmp_path_factory, monkeypatch, capsys
+):
+    assert refresh("the first") == 0
+    project.commit("baselines")
+    (path,) = (project.root / "baselines").glob("*/work.json")
+    files = project.git("ls-files", "baselines").splitlines()
+    assert sorted(files) == sorted(str(f.relative_to(project.root)) for f in path.parent.iterdir())
+
+    clone = tmp_path_factory.mktemp("clone") / "work"
+    project.git("clone", "-q", ".", str(clone))
+    monkeypatch.chdir(clone)
+    capsys.readouterr()
+    assert main(["gate", "--json"]) == 0
+    (work,) = json.loads(capsys.readouterr().out)["workloads"]
+    mine = clone / path.relative_to(project.root)
+    assert (work["reason"], work["baseline"]["path"]) == ("pass", str(mine))
+    assert work["baseline"]["commit"] == project.git("rev-parse", "HEAD~1")
+    status = ["git", "status", "--porcelain"]
+    assert subprocess.run(status, check=True, capture_output=True).stdout == b""
+
+    # The same folder on a machine of another kind: nothing of it counts, and nothing is said to be wrong.
+    theirs = mine.parent.with_name("cuda-nvidia-h200-x1-140gb-driver580-cuda13")
+    mine.parent.rename(theirs)
+    (theirs / "work.json").write_text(mine_of(theirs))
+    assert main(["gate"]) == 3
+    told = capsys.readouterr()
+    assert "no baseline for this machine: record one with `ai-prof gate --record`" in told.out
+    assert "error" not in (told.out + told.err).lower()
+
+
+def mine_of(folder: Path) -> str:
+    """The baseline in `folder`, as one that was recorded on the machine that the folder names."""
+    text = (folder / "work.json").read_text()
+    key = json.loads(text)["machine_key"]
+    return text.replace(key, folder.name)
 
 
 def test_show_gives_what_every_cell_could_miss(tmp_path, monkeypatch, capsys):

@@ -75,6 +75,7 @@ def summary(path, capsys):
 
 READ = {
     "cut.json.gz": (gzip.compress(trace(4000, "k" * 50))[:-900], "was cut"),
+    "damaged.json.gz": (gzip.compress(trace(60_000))[:-8] + bytes(8), "compressed data is damaged"),
     "broken.json": (damaged(trace(), b"\0\0}}]]"), "no JSON"),
     "names.json": (trace().replace(b'"k"', b'"caf\xe9\xff"'), "not UTF-8"),
     "huge_times.json": (trace().replace(b'"ts": 500,', b'"ts": 1e300,'), "times that cannot be"),

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ai_prof.errors import TraceError, UsageError
-from ai_prof.trace.crc32c import crc32c_many
 from ai_prof.trace.model import Loss
 from ai_prof.trace.open import open_trace
 from ai_prof.trace.readers import native
@@ -76,16 +75,6 @@ def test_dtypes_are_the_structs_of_the_header(tmp_path):
         }
     assert {key[1:].upper(): value for key, value in layout.items()} == {b.name: b.value for b in BlockType}
     assert RECORDS[BlockType.MEMSET] is RECORDS[BlockType.MEMCPY]
-
-
-@given(st.lists(st.binary(max_size=5000), max_size=5))
-@settings(deadline=None)
-def test_crc_equals_the_bytewise_one(messages):
-    assert crc32c_many(messages).tolist() == [af.crc32c(m) for m in messages]
-
-
-def test_crc_check_value():
-    assert crc32c_many([b"123456789"]).tolist() == [0xE3069283]
 
 
 def test_reads_every_table(tmp_path):

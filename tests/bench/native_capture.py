@@ -12,8 +12,8 @@ import struct
 from typing import IO, TYPE_CHECKING
 
 import numpy as np
+from crc32c import crc32c
 
-from ai_prof.trace.crc32c import crc32c
 from ai_prof.trace.model import CallKind, CopyKind, SyncKind
 from ai_prof.trace.readers.native_format import HOST_CLOCK, MAGIC, MAJOR, NONE32, RECORDS, BlockType
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from crc32c import crc32c
 
-from ai_prof.trace.crc32c import crc32c
 from ai_prof.trace.readers.clocks import clock_map
 from ai_prof.trace.readers.native_file import NativeFile, read_file
 from ai_prof.trace.readers.native_format import BLOCK_HEADER, HOST_CLOCK, MAGIC, MAJOR, RECORDS, BlockType

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import mmap
-import os
 import struct
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
+from crc32c import crc32c
 
 from ai_prof.errors import TraceError
-from ai_prof.trace.crc32c import crc32c, crc32c_many
 from ai_prof.trace.readers.native_format import BLOCK_HEADER, MAGIC, MAJOR, PREAMBLE, RECORDS, BlockType
 from ai_prof.trace.readers.native_records import Records
 
@@ -35,8 +31,7 @@ class _Header(msgspec.Struct):
     command_line: list[str] | None = None
 
 
-_CRC_BATCH = 4 << 20  # bytes checked at once; bounds the copy that the check makes
-_CRC_THREADS = 4
+_CHECKED_FIELDS = 12  # bytes of a block's header that stand before its CRC
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,21 +182,11 @@ def _walk(data: memoryview, offset: int) -> tuple[list[_Block], str | None]:
 
 def _first_damaged(data: memoryview, blocks: list[_Block]) -> int | None:
     """Position of the first block whose CRC does not fit."""
-    sizes = np.array([block.record_size * block.count for block in blocks], np.int64)
-    batch = np.cumsum(sizes) // _CRC_BATCH
-    begins = np.flatnonzero(np.diff(batch, prepend=-1)).tolist()
-    batches = [blocks[begin:end] for begin, end in itertools.pairwise([*begins, len(blocks)])]
-    with ThreadPoolExecutor(min(os.cpu_count() or 1, _CRC_THREADS)) as threads:  # numpy needs no GIL for it
-        fits = [threads.submit(_fits, data, batch) for batch in batches]
-        bad = np.flatnonzero(~np.concatenate([np.ones(0, bool), *(found.result() for found in fits)]))
-    return int(bad[0]) if len(bad) else None
-
-
-def _fits(data: memoryview, blocks: list[_Block]) -> npt.NDArray[np.bool_]:
-    """Whether the CRC of each block fits."""
-    messages = [bytes(data[b.offset : b.offset + 12]) + bytes(data[b.payload]) for b in blocks]
-    fits: npt.NDArray[np.bool_] = crc32c_many(messages) == np.array([b.crc for b in blocks], np.uint32)
-    return fits
+    for number, block in enumerate(blocks):
+        fields = crc32c(data[block.offset : block.offset + _CHECKED_FIELDS])
+        if crc32c(data[block.payload], fields) != block.crc:
+            return number
+    return None
 
 
 def _parse_strings(text: bytes) -> dict[int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import importlib
 import math
 from pathlib import Path
@@ -60,3 +61,20 @@ def test_a_page_says_what_is_met_and_what_is_not(bench):
     assert f"| a launch, level kernel: {wanted} | 1.10 (1.10 to 1.10) | met |" in text
     assert f"| a launch, level api: {wanted} | 2.00 (2.00 to 2.00) | **not met** |" in text
     assert "| after its window: at most 1.05 of never captured | 1.02 (1.02 to 1.02) | met |" in text
+
+
+@pytest.mark.parametrize(("end", "rounds"), [(math.inf, [1, 2, 3]), (0.0, [1])])
+def test_the_page_is_anew_after_each_round_until_the_time_is_up(bench, monkeypatch, end, rounds):
+    _, page = bench
+    overhead = importlib.import_module("launch_overhead")
+
+    def measure_round(columns, *_):
+        for name in (*NAMES, *GRAPHS, "ours, after its window", "ours, standing by"):
+            for measure in ("launch_us", "graph_us"):
+                columns[measure].setdefault(name, []).append(4.0 + len(name))
+
+    monkeypatch.setattr(overhead, "measure_round", measure_round)
+    facts = page.Facts(["a card"], 0, "2026-01-01", None)
+    made = list(overhead.measured(collections.defaultdict(dict), facts, None, None, (3, end)))
+    counts = [text.partition(" interleaved rounds")[0].rpartition(" ")[2] for text in made]
+    assert counts == [str(count) for count in rounds]

@@ -3,9 +3,10 @@
 Interleaved rounds of fresh processes: a launch loop in C++ under nothing, under a bare CUPTI client that
 throws its records away (the floor) and under ai-prof, at both levels and with CUDA graphs at both levels; and
 PyTorch loops under nothing, ai-prof and torch.profiler. Differences of minima with 90 % bootstrap intervals
-are printed and written as a page. Needs g++, libcupti with its headers, and torch for its part:
+are written as a page, anew after each round, and printed. Needs g++, libcupti with its headers, and torch
+for its part:
 
-    python tests/bench/launch_overhead.py [--rounds 20] [--output docs/overhead.md]
+    python tests/bench/launch_overhead.py [--rounds 20] [--minutes 8] [--output docs/overhead.md]
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -172,10 +175,24 @@ def python_with_torch() -> str:
     return sys.executable if find_spec("torch") or other is None else other
 
 
+def measured(
+    columns: Columns, about: Facts, server: TorchServer | None, parts: Parts, limits: tuple[int, float]
+) -> Iterator[str]:
+    """The page after each round, of all rounds so far; the last one begins before the time is up."""
+    rounds, end = limits
+    for done in range(rounds):
+        if done and time.monotonic() > end:
+            return
+        measure_round(columns, server, parts)
+        sys.stderr.write(f"\rround {done + 1} of {rounds}")
+        yield page(columns, replace(about, rounds=done + 1), [LAUNCH_LOOP, *([TORCH] if server else [])])
+
+
 def main() -> None:
     """Build, measure, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--minutes", type=float, default=60.0, help="begin no other round after so long")
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "overhead.md")
     parser.add_argument("--python", default=python_with_torch(), help="the one that has torch")
     parser.add_argument(
@@ -183,26 +200,27 @@ def main() -> None:
     )
     parser.add_argument("--without-torch", action="store_true")
     args = parser.parse_args()
-    columns: Columns = collections.defaultdict(dict)
+    end = time.monotonic() + 60 * args.minutes
     roots = list(dict.fromkeys([*package_folders(args.python), *package_folders(sys.executable)]))
     cupti = args.cupti or find_cupti(roots)
     with tempfile.TemporaryDirectory() as folder:
         parts = Parts(Path(folder), cupti)
         build(parts.built, roots)
         with torch_server(parts, args.python, wanted=not args.without_torch) as server:
-            busy = busy_of_step(server) if server else None
-            for done in range(args.rounds):
-                measure_round(columns, server, parts)
-                sys.stderr.write(f"\rround {done + 1} of {args.rounds}")
-        sys.stderr.write("\n")
+            facts = facts_of(cupti, server)
+            for text in measured(collections.defaultdict(dict), facts, server, parts, (args.rounds, end)):
+                args.output.write_text(text, encoding="utf-8")
+    sys.stderr.write("\n")
+    sys.stdout.write(args.output.read_text(encoding="utf-8"))
+
+
+def facts_of(cupti: Path, server: TorchServer | None) -> Facts:
+    """What is measured on, before any round."""
     about = [*machine(), f"CUPTI of {cupti.parent.parent.name}"]
     if server:
         about.append(f"PyTorch {server.about['torch']}")
     date = dt.datetime.now(dt.timezone.utc).date()
-    facts = Facts(about, args.rounds, date.isoformat(), busy)
-    text = page(columns, facts, [LAUNCH_LOOP, *([TORCH] if server else [])])
-    args.output.write_text(text, encoding="utf-8")
-    sys.stdout.write(text)
+    return Facts(about, 0, date.isoformat(), busy_of_step(server) if server else None)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 Plain and captured runs take turns, alone on the machine, so that their times compare. Faults run N at a time
 with few iterations: their times do not. What each program printed is kept in the output folder.
 
-Needs ai-prof installed and nvcc on PATH; about five minutes on one GPU. ddp_train runs on two and more.
+Needs ai-prof installed, in the Python that has the frameworks; about five minutes on one GPU. What a workload
+needs and this machine lacks is said last, as two GPUs for ddp_train.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,7 @@ import msgspec
 from gpu_runs import run_workload
 
 from ai_prof.errors import TraceError
+from ai_prof.runs.interpreter import requirements
 from ai_prof.runs.workloads import Workload, find, select
 from ai_prof.timeline.summary import Summary, summarise
 from ai_prof.trace.open import open_trace
@@ -131,9 +133,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=None)
     args = parser.parse_args()
     out = args.out or Path(tempfile.mkdtemp(prefix="workloads-"))
-    gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
     chosen = [w for w in select(find(WORKLOADS), args.workload) if w.device == "cuda"]
-    able = [w for w in chosen if w.gpus <= gpus]
+    unmet = {w.name: requirements(w, sys.executable) for w in chosen}
+    able = [w for w in chosen if not unmet[w.name]]
     begun = time.perf_counter()
     for workload in able:  # what is compiled at the first run is there before anything is timed
         if workload.name in {"cuda_native", "triton_kernels", "cupy_kernels"}:
@@ -148,15 +150,17 @@ def main() -> int:
             for w in able
             for fault in w.faults
         ]
+        for fault in as_completed(faults):
+            print("  ".join(fault.result().cells()), flush=True)
         rows += [fault.result() for fault in faults]
     text = table(rows)
-    text += "".join(f"\n{w.name}: skipped, needs {w.gpus} GPUs, {gpus} here" for w in chosen if w not in able)
+    text += "".join(f"\n{name}: skipped: {'; '.join(why)}" for name, why in unmet.items() if why)
     wrong = [f"{row.workload} {row.run}" for row in rows if row.wrong()]
     text += (
         f"\n{len(rows)} processes in {time.perf_counter() - begun:.0f} s; wrong: {', '.join(wrong) or 'none'}"
     )
     (out / "table.txt").write_text(text + "\n")
-    print(f"\n{os.uname().nodename}, {gpus} GPU(s), Python {sys.version.split()[0]}\n{text}")
+    print(f"\n{os.uname().nodename}, Python {sys.version.split()[0]}\n{text}")
     return 3 if not rows else bool(wrong)
 
 

@@ -21,4 +21,4 @@ def row(request: pytest.FixtureRequest) -> Callable[[str, str, str], None]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     for what, figure, wanted in config.stash.get(ROWS, []):
-        terminalreporter.write_line(f"{what:<62} {figure:>28}  {wanted}")
+        terminalreporter.write_line(f"| {what:<62} | {figure:>28} | {wanted} |")

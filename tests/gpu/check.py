@@ -1,0 +1,260 @@
+"""Runs what needs an NVIDIA GPU, part by part, within a time, on a machine that has torch and no network.
+
+    python3 tests/gpu/check.py --out DIR [--minutes 9] [--done FILE] [PART...]
+
+From the repository's root, with dist/ai_prof-*.whl and .whl/, wheels of what that machine lacks: both are
+installed first. Parts run in the order of the table below, each whatever became of those before; one that no
+longer fits into the time is not begun. A name stands for all parts that begin with it.
+
+DIR/results.jsonl gets a line as each part ends, DIR/logs.tar.gz what it printed and wrote: a call that is cut
+loses only the part it was in, of which DIR/running.log is left. With the results of an earlier call given by
+--done, these are taken over and the parts that ended well left out. The last thing printed is a table; the
+exit code is 1 where a part did not end well, or was not begun.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+RESULTS, LOGS, RUNNING = "results.jsonl", "logs.tar.gz", "running.log"
+BEFORE, AFTER = sysconfig.get_path("scripts"), "/usr/local/cuda/bin"  # of PATH: this Python, then the toolkit
+END_S = 20.0  # of the whole time, for a part that is stopped, and for packing
+READ_S = 100.0  # of the time of a part that is told its minutes, to read what it recorded
+STOPPED = 124
+LONGEST = 200  # characters of a line in the table
+
+PYTEST = ("-m", "pytest", "-m", "gpu", "-p", "no:cacheprovider", "--junitxml={out}/junit.xml")
+OF_PYTEST = r"^\| |^(FAILED|ERROR) |^=+ .*(passed|failed|error|skipped|deselected|no tests).* =+$"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A Python program with its arguments, in which {out}, {work} and {minutes} are replaced.
+
+    It is not begun with less than `usual_s` left, and stopped after `most_s`. `telling` finds the lines of
+    its log that are its figures.
+    """
+
+    name: str
+    usual_s: float
+    most_s: float
+    words: tuple[str, ...]
+    telling: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a part ended."""
+
+    part: str
+    code: int
+    seconds: float
+    told: list[str]
+
+
+PARTS = (
+    *(
+        Part(
+            f"gate-faults-{fault}", 180, 330,
+            ("tests/gpu/gate_fault.py", "{work}/project", "{out}", "torch_train", fault),
+            r"^torch_train |^\w+: exit |^\w*Error",
+        )
+        for fault in ("sync", "slow", "stall", "tiny")
+    ),
+    Part(
+        "overhead-launches", 240, 560,
+        ("tests/bench/launch_overhead.py", "--minutes", "{minutes}", "--output", "{out}/overhead.md"),
+        r"^\| .* \| (met|\*\*not met\*\*|no figure) \|$|^\w*Error|interleaved rounds",
+    ),
+    Part(
+        "overhead-workloads", 150, 330,
+        ("tests/bench/overhead.py", "torch_train", "torch_decode", "--rounds", "3"),
+        r" (nothing|kernel|api) |skipped|^\w*Error",
+    ),
+    Part(
+        "programs", 120, 420,
+        (*PYTEST, "tests/gpu/test_programs_gpu.py", "tests/gpu/test_torch_gpu.py"), OF_PYTEST,
+    ),
+    Part("attach", 180, 420, (*PYTEST, "tests/gpu/test_attach_gpu.py"), OF_PYTEST),
+    Part(
+        "workloads", 300, 570, ("tests/gpu/check_workloads.py", "--out", "{out}"),
+        r"^\d+ processes in|: skipped: |^\w*Error",
+    ),
+    Part(
+        "record", 300, 590, ("tests/bench/record.py", "--output", "{out}", "--minutes", "{minutes}"),
+        r" launches, \d+ profiles$|^time is up|^forked launches|^a parent ended|^\w*Error",
+    ),
+    Part("gate-tests", 220, 420, (*PYTEST, "tests/gpu/test_gate_gpu.py"), OF_PYTEST),
+    Part(
+        "markers", 240, 420, ("tests/gpu/record/record.py", "{kept}"),
+        r" captures in \d+ archives$|no time left|^--- |^\w*Error",
+    ),
+)  # fmt: skip
+
+
+def install() -> None:
+    """Install the carried wheels."""
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    env = {**os.environ, "PIP_BREAK_SYSTEM_PACKAGES": "1"}  # the machine is bare and goes away
+    ours, others = sorted(ROOT.glob("dist/ai_prof-*.whl")), sorted(ROOT.glob(".whl/*.whl"))
+    if len(ours) != 1:
+        sys.exit(f"{ROOT / 'dist'} holds {len(ours)} wheels of ai-prof: build one there")
+    for words in (others, ["--force-reinstall", *ours]):
+        if words:
+            subprocess.run([*pip, *map(str, words)], env=env, check=True)
+
+
+def look() -> None:
+    """Print what the parts need and this machine has. Ends with 3 where torch sees no GPU."""
+    for command in ("git", "g++", "nvcc", "nvidia-smi", "py-spy"):
+        print(f"{command}: {shutil.which(command) or 'NOT THERE'}")
+    seen = "import sys, torch; print('torch', torch.__version__); sys.exit(not torch.cuda.is_available())"
+    if subprocess.run([sys.executable, "-c", seen], check=False).returncode:
+        print(f"{sys.executable} has no torch that sees a GPU: start this with another Python")
+        sys.exit(3)
+    subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version,memory.used", "--format=csv"], check=False)
+
+
+def chosen(names: list[str]) -> list[Part]:
+    """The parts that the names stand for, in the table's order; all where there is no name."""
+    found = {name: [p for p in PARTS if p.name == name or p.name.startswith(f"{name}-")] for name in names}
+    if unknown := [name for name, parts in found.items() if not parts]:
+        sys.exit(f"no part {', '.join(unknown)}; there are: {', '.join(part.name for part in PARTS)}")
+    return [part for part in PARTS if not names or any(part in parts for parts in found.values())]
+
+
+def earlier(path: Path | None) -> list[Result]:
+    """The results that an earlier call left; a line that was cut is none."""
+    found = []
+    for line in path.read_text().splitlines() if path else ():
+        with contextlib.suppress(ValueError):
+            found.append(Result(**json.loads(line)))
+    return found
+
+
+def run(part: Part, limit_s: float, out: Path, work: Path) -> Result:
+    """Run a part for at most so long; its log and files lie in a folder of `work` named by it."""
+    folder, log = work / "logs" / part.name, out / RUNNING
+    folder.mkdir(parents=True)
+    places = {
+        "{out}": str(folder), "{work}": str(work), "{kept}": str(out / part.name),
+        "{minutes}": f"{max(1.0, limit_s - READ_S) / 60:.2f}",
+    }  # fmt: skip
+    words = [re.sub(r"\{\w+\}", lambda found: places[found[0]], word) for word in part.words]
+    env = {**os.environ, "PYTHONUNBUFFERED": "1"}  # what a part that is killed has printed is there
+    begun = time.monotonic()
+    with log.open("wb") as stream:
+        code = finish(
+            subprocess.Popen(
+                [sys.executable, *words], cwd=ROOT, env=env, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT,
+            ),
+            limit_s,
+        )  # fmt: skip
+    told = figures(log.read_text(errors="replace"), part.telling)
+    log.replace(folder / "log.txt")
+    return Result(part.name, code, round(time.monotonic() - begun, 1), told)
+
+
+def finish(process: subprocess.Popen[bytes], limit_s: float) -> int:
+    """The exit code; a part that takes too long is interrupted, so that it may still tell, then killed."""
+    try:
+        return process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGINT)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(END_S / 2)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    return STOPPED
+
+
+def figures(log: str, telling: str) -> list[str]:
+    """The lines of a log that tell; where none does, the last one."""
+    lines = [line.rstrip() for line in log.replace("\r", "\n").splitlines() if line.strip()]
+    return [line for line in lines if re.search(telling, line)] or lines[-1:]
+
+
+def keep(result: Result, out: Path, work: Path) -> None:
+    """Put a result, and the logs so far, where they stay."""
+    with (out / RESULTS).open("a") as stream:
+        stream.write(json.dumps(asdict(result)) + "\n")
+    whole = out / f"{LOGS}.new"
+    with tarfile.open(whole, "w:gz") as archive:
+        archive.add(work / "logs", "logs", filter=lambda each: each if small(each.name) else None)
+    whole.replace(out / LOGS)
+
+
+def small(name: str) -> bool:
+    """Whether a file is to be kept: captures are too large."""
+    return not name.endswith(".aiprof")
+
+
+def table(parts: list[Part], results: list[Result]) -> Iterator[str]:
+    """A line for each part and its figures."""
+    last = {result.part: result for result in results}
+    width = max(len(part.name) for part in parts)
+    yield f"{'part':<{width}}  {'s':>6}  exit"
+    for part in parts:
+        if part.name not in last:
+            yield f"{part.name:<{width}}  {'-':>6}  not begun: no time left"
+            continue
+        result = last[part.name]
+        yield f"{part.name:<{width}}  {result.seconds:>6.1f}  {result.code:>4}"
+        yield from (f"    {line[:LONGEST]}" for line in result.told)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", nargs="*", help=f"of {', '.join(part.name for part in PARTS)}; all if none")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, default=9.0, help="of the whole call")
+    parser.add_argument("--done", type=Path, help="results.jsonl of an earlier call")
+    options = parser.parse_args()
+    # A shell that starts this in the background has SIGINT ignored, and so would what is started here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    end = time.monotonic() + 60 * options.minutes
+    parts, results = chosen(options.part), earlier(options.done)
+    out = options.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    (out / RESULTS).write_text("".join(json.dumps(asdict(result)) + "\n" for result in results))
+    os.environ["PATH"] = os.pathsep.join([BEFORE, os.environ["PATH"], AFTER])
+    install()
+    look()
+    done = {result.part for result in results if result.code == 0}
+    with tempfile.TemporaryDirectory(prefix="check-") as folder:
+        for part in parts:
+            left_s = end - time.monotonic() - END_S
+            if part.name in done or left_s < part.usual_s:
+                continue
+            print(f"{part.name}: at most {min(part.most_s, left_s):.0f} s", flush=True)
+            results.append(run(part, min(part.most_s, left_s), out, Path(folder)))
+            keep(results[-1], out, Path(folder))
+    print(*table(parts, results), sep="\n")
+    return 0 if {part.name for part in parts} <= {r.part for r in results if r.code == 0} else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""The driver of all that needs a GPU: what a call that is cut, or too short, leaves."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tarfile
+from pathlib import Path
+
+import msgspec
+import pytest
+
+sys.path.insert(0, str(Path(__file__).with_name("gpu")))
+import check
+
+from ai_prof.runs.workloads import find
+
+ROOT = Path(__file__).parents[1]
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process groups")
+WRITES = "import pathlib; pathlib.Path(r'{out}/a.txt').touch(); pathlib.Path(r'{out}/b.aiprof').touch()"
+GOOD = check.Part(
+    "some-good", 0, 60, ("-c", f"{WRITES}; print('x'); print('figure 7'); print('y')"), "^figure"
+)
+BAD = check.Part("some-bad", 0, 60, ("-c", "raise SystemExit('what went wrong')"), "^figure")
+ENDLESS = check.Part("endless", 0, 1, ("-c", "import time; time.sleep(600)"), "^figure")
+
+
+@pytest.fixture
+def call(monkeypatch, tmp_path, capsys):
+    """Calls the driver with these parts; its exit code, its results by part, and what it printed."""
+    monkeypatch.setattr(check, "install", lambda: None)
+    monkeypatch.setattr(check, "look", lambda: None)
+    monkeypatch.setenv("PATH", "/usr/bin")
+
+    def made(parts, *words):
+        monkeypatch.setattr(check, "PARTS", parts)
+        monkeypatch.setattr(sys, "argv", ["check.py", "--out", str(tmp_path / "out"), *words])
+        code = check.main()
+        lines = (tmp_path / "out" / "results.jsonl").read_text().splitlines()
+        return code, {one["part"]: one for one in map(json.loads, lines)}, capsys.readouterr().out
+
+    return made
+
+
+def test_each_part_leaves_its_result_and_its_log(call, tmp_path):
+    code, results, printed = call((GOOD, ENDLESS, BAD))
+    assert code == 1
+    assert {name: one["code"] for name, one in results.items()} == {
+        "some-good": 0,
+        "endless": 124,
+        "some-bad": 1,
+    }
+    assert results["some-good"]["told"] == ["figure 7"]
+    assert results["some-bad"]["told"] == ["what went wrong"]
+    assert "figure 7" in printed
+    with tarfile.open(tmp_path / "out" / "logs.tar.gz") as archive:
+        names = archive.getnames()
+    assert {"logs/some-good/log.txt", "logs/some-good/a.txt", "logs/endless/log.txt"} <= set(names)
+    assert not any(name.endswith(".aiprof") for name in names)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"results.jsonl", "logs.tar.gz"}
+
+
+def test_what_ended_well_is_not_done_again(call, tmp_path):
+    earlier = tmp_path / "earlier.jsonl"
+    call((GOOD, BAD))
+    earlier.write_text((tmp_path / "out" / "results.jsonl").read_text() + '{"part": "cut')
+    code, results, printed = call((GOOD, BAD), "--done", str(earlier), "some")
+    assert code == 1
+    assert set(results) == {"some-good", "some-bad"}
+    assert "some-bad: at most" in printed
+    assert "some-good: at most" not in printed
+    assert "figure 7" in printed
+    assert call((GOOD, BAD), "--done", str(earlier), "some-good")[0] == 0
+
+
+def test_a_part_that_does_not_fit_is_not_begun(call):
+    code, results, printed = call((GOOD,), "--minutes", "0")
+    assert (code, results) == (1, {})
+    assert "not begun" in printed
+
+
+def test_a_part_that_is_none_is_refused(call):
+    with pytest.raises(SystemExit, match="no part bed; there are: some-good, some-bad"):
+        call((GOOD, BAD), "bed")
+
+
+def test_the_parts_name_what_is_there():
+    workloads = {workload.name: workload for workload in find(ROOT / "workloads")}
+    for part in check.PARTS:
+        files = [word for word in part.words if word.startswith("tests/")]
+        assert files
+        assert all((ROOT / file).is_file() for file in files)
+        if part.name.startswith("gate-faults-"):
+            assert part.words[-1] in workloads[part.words[-2]].faults
+
+
+def test_the_recorder_asks_for_faults_that_its_workloads_know():
+    plan = msgspec.toml.decode((ROOT / "tests" / "bench" / "record.toml").read_bytes())
+    workloads = {workload.name: workload for workload in find(ROOT / "workloads")}
+    for wanted in plan["runs"]:
+        for name in wanted["workloads"]:
+            assert all(workloads[name].regress(fault) for fault in wanted.get("faults", ()))

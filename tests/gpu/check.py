@@ -2,7 +2,7 @@
 
     python3 tests/gpu/check.py --out DIR [--minutes 9] [--done FILE] [PART...]
 
-From the repository's root, with dist/ai_prof-*.whl and .whl/, wheels of what that machine lacks: both are
+By Python 3.11 or newer, with dist/ai_prof-*.whl and .whl/, wheels of what that machine lacks: both are
 installed first. Parts run in the order of the table below, each whatever became of those before; one that no
 longer fits into the time is not begun. A name stands for all parts that begin with it.
 
@@ -76,7 +76,7 @@ PARTS = (
         Part(
             f"gate-faults-{fault}", 180, 330,
             ("tests/gpu/gate_fault.py", "{work}/project", "{out}", "torch_train", fault),
-            r"^torch_train |^\w+: exit |^\w*Error",
+            r"^torch_train[ :]|^settling|^\w+: exit |^ai-prof: (?!torch_train |report )|^\w*Error",
         )
         for fault in ("sync", "slow", "stall", "tiny")
     ),
@@ -86,27 +86,29 @@ PARTS = (
         r"^\| .* \| (met|\*\*not met\*\*|no figure) \|$|^\w*Error|interleaved rounds",
     ),
     Part(
-        "overhead-workloads", 150, 330,
+        "overhead-workloads", 170, 330,
         ("tests/bench/overhead.py", "torch_train", "torch_decode", "--rounds", "3"),
         r" (nothing|kernel|api) |skipped|^\w*Error",
     ),
+    Part("programs-kinds", 110, 330, (*PYTEST, "tests/gpu/test_programs_gpu.py"), OF_PYTEST),
+    Part("programs-torch", 160, 330, (*PYTEST, "tests/gpu/test_torch_gpu.py"), OF_PYTEST),
+    Part("attach", 200, 450, (*PYTEST, "tests/gpu/test_attach_gpu.py"), OF_PYTEST),
     Part(
-        "programs", 120, 420,
-        (*PYTEST, "tests/gpu/test_programs_gpu.py", "tests/gpu/test_torch_gpu.py"), OF_PYTEST,
-    ),
-    Part("attach", 180, 420, (*PYTEST, "tests/gpu/test_attach_gpu.py"), OF_PYTEST),
-    Part(
-        "workloads", 300, 570, ("tests/gpu/check_workloads.py", "--out", "{out}"),
+        "workloads", 330, 570, ("tests/gpu/check_workloads.py", "--jobs", "8", "--out", "{out}"),
         r"^\d+ processes in|: skipped: |^\w*Error",
     ),
     Part(
         "record", 300, 590, ("tests/bench/record.py", "--output", "{out}", "--minutes", "{minutes}"),
         r" launches, \d+ profiles$|^time is up|^forked launches|^a parent ended|^\w*Error",
     ),
-    Part("gate-tests", 220, 420, (*PYTEST, "tests/gpu/test_gate_gpu.py"), OF_PYTEST),
+    Part("gate-tests", 300, 570, (*PYTEST, "tests/gpu/test_gate_gpu.py"), OF_PYTEST),
     Part(
         "markers", 240, 420, ("tests/gpu/record/record.py", "{kept}"),
         r" captures in \d+ archives$|no time left|^--- |^\w*Error",
+    ),
+    Part(
+        "two-gpus", 200, 420, ("tests/gpu/check_workloads.py", "--jobs", "1", "--out", "{out}", "ddp_train"),
+        r"^ddp_train|^\d+ processes in|^\w*Error",
     ),
 )  # fmt: skip
 
@@ -127,6 +129,8 @@ def look() -> None:
     """Print what the parts need and this machine has. Ends with 3 where torch sees no GPU."""
     for command in ("git", "g++", "nvcc", "nvidia-smi", "py-spy"):
         print(f"{command}: {shutil.which(command) or 'NOT THERE'}")
+    for folder in ("/dev/shm", tempfile.gettempdir()):  # noqa: S108 - where loaders put batches
+        print(f"{folder}: {shutil.disk_usage(folder).free >> 20} MB free")
     seen = "import sys, torch; print('torch', torch.__version__); sys.exit(not torch.cuda.is_available())"
     if subprocess.run([sys.executable, "-c", seen], check=False).returncode:
         print(f"{sys.executable} has no torch that sees a GPU: start this with another Python")
@@ -160,12 +164,13 @@ def run(part: Part, limit_s: float, out: Path, work: Path) -> Result:
         "{minutes}": f"{max(1.0, limit_s - READ_S) / 60:.2f}",
     }  # fmt: skip
     words = [re.sub(r"\{\w+\}", lambda found: places[found[0]], word) for word in part.words]
-    env = {**os.environ, "PYTHONUNBUFFERED": "1"}  # what a part that is killed has printed is there
+    # What a part that is killed has printed is there, and no line of it is cut.
+    env = {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": str(LONGEST)}
     begun = time.monotonic()
     with log.open("wb") as stream:
         code = finish(
             subprocess.Popen(
-                [sys.executable, *words], cwd=ROOT, env=env, start_new_session=True,
+                [sys.executable, *words], cwd=ROOT, env=env, process_group=0,
                 stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT,
             ),
             limit_s,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import tarfile
 from pathlib import Path
@@ -103,3 +104,26 @@ def test_the_recorder_asks_for_faults_that_its_workloads_know():
     for wanted in plan["runs"]:
         for name in wanted["workloads"]:
             assert all(workloads[name].regress(fault) for fault in wanted.get("faults", ()))
+
+
+def test_a_script_runs_in_a_repository_made_of_this_tree(tmp_path):
+    """What is asked of git there is answered, and what the script keeps comes back."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import pathlib, subprocess, sys\n"
+        "pathlib.Path('tests/bench/figures/kept.txt').write_text('7')\n"
+        "sys.exit(subprocess.run(['git', 'rev-parse', 'HEAD']).returncode or 5)\n"
+    )
+    places = [str(tmp_path / name) for name in ("repository", "figures")]
+    command = [sys.executable, str(ROOT / "tests" / "gpu" / "in_repository.py"), *places, str(script)]
+    for _ in range(2):
+        assert subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == 5
+    assert (tmp_path / "figures" / "kept.txt").read_text() == "7"
+    assert (tmp_path / "repository" / "workloads" / "torch_train" / "main.py").is_file()
+
+
+def test_what_ai_prof_requires_and_is_not_there_is_named(monkeypatch):
+    assert check.lacking() == []
+    more = ["not-to-be-had>=2", "tomli; python_version < '3'", "numpy"]
+    monkeypatch.setattr(check.importlib.metadata, "requires", lambda _: more)
+    assert check.lacking() == ["not-to-be-had"]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.metadata
 import json
 import os
 import re
@@ -40,9 +41,10 @@ BEFORE, AFTER = sysconfig.get_path("scripts"), "/usr/local/cuda/bin"  # of PATH:
 END_S = 20.0  # of the whole time, for a part that is stopped, and for packing
 READ_S = 100.0  # of the time of a part that is told its minutes, to read what it recorded
 STOPPED = 124
-LONGEST = 200  # characters of a line in the table
+LONGEST = 160  # characters of a line in the table
 
 PYTEST = ("-m", "pytest", "-m", "gpu", "-p", "no:cacheprovider", "--junitxml={out}/junit.xml")
+IN_REPOSITORY = ("tests/gpu/in_repository.py", "{work}/repository", "{out}/figures")
 OF_PYTEST = r"^\| |^(FAILED|ERROR) |^=+ .*(passed|failed|error|skipped|deselected|no tests).* =+$"
 
 
@@ -82,7 +84,10 @@ PARTS = (
     ),
     Part(
         "overhead-launches", 240, 560,
-        ("tests/bench/launch_overhead.py", "--minutes", "{minutes}", "--output", "{out}/overhead.md"),
+        (
+            *IN_REPOSITORY, "tests/bench/launch_overhead.py",
+            "--minutes", "{minutes}", "--output", "{out}/overhead.md",
+        ),
         r"^\| .* \| (met|\*\*not met\*\*|no figure) \|$|^\w*Error|interleaved rounds",
     ),
     Part(
@@ -100,6 +105,20 @@ PARTS = (
     Part(
         "record", 300, 590, ("tests/bench/record.py", "--output", "{out}", "--minutes", "{minutes}"),
         r" launches, \d+ profiles$|^time is up|^forked launches|^a parent ended|^\w*Error",
+    ),
+    Part("stories", 90, 300, (*PYTEST, "tests/gpu/test_stories_gpu.py"), OF_PYTEST),
+    Part(
+        "faults", 250, 590,
+        (*IN_REPOSITORY, "tests/bench/faults.py", "--forked", "--device", "cuda", "--minutes", "{minutes}"),
+        r": \w[\w-]*, \d+ runs, |^time is up|^\w*Error",
+    ),
+    Part(
+        "aa", 250, 590,
+        (
+            *IN_REPOSITORY, "tests/bench/aa.py", "--minutes", "{minutes}",
+            "torch_decode", "cuda_chain", "cuda_graph",
+        ),
+        r"^build \d+ of|builds without a change|^\w*Error",
     ),
     Part("gate-tests", 300, 570, (*PYTEST, "tests/gpu/test_gate_gpu.py"), OF_PYTEST),
     Part(
@@ -125,8 +144,19 @@ def install() -> None:
             subprocess.run([*pip, *map(str, words)], env=env, check=True)
 
 
+def lacking() -> list[str]:
+    """The distributions that ai-prof requires and this Python does not have; extras left aside."""
+    lines = [line for line in importlib.metadata.requires("ai-prof") or [] if ";" not in line]
+    names = {re.split(r"[^\w.-]", line)[0] for line in lines}
+    found = {re.sub(r"[-_.]+", "-", str(one.name)).lower() for one in importlib.metadata.distributions()}
+    return sorted(names - found)
+
+
 def look() -> None:
-    """Print what the parts need and this machine has. Ends with 3 where torch sees no GPU."""
+    """Print what the parts need and this machine has. Ends with 2 where wheels lack, 3 where a GPU does."""
+    if missing := lacking():
+        print(f"no {', '.join(missing)}: carry their wheels in .whl/")
+        sys.exit(2)
     for command in ("git", "g++", "nvcc", "nvidia-smi", "py-spy"):
         print(f"{command}: {shutil.which(command) or 'NOT THERE'}")
     for folder in ("/dev/shm", tempfile.gettempdir()):  # noqa: S108 - where loaders put batches

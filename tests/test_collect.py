@@ -148,8 +148,10 @@ def test_run_hands_signals_to_the_program(tmp_path: Path, number: signal.Signals
     ready = tmp_path / "ready"
     code = f"import time; open({str(ready)!r}, 'w'); time.sleep(60)"
     words = ["run", "--output", str(tmp_path / "out"), "--", sys.executable, "-c", code]
-    command = [sys.executable, "-c", "import sys; from ai_prof.cli import main; sys.exit(main())", *words]
-    with subprocess.Popen(command) as ours:
+    # As it is without the nohup that the tests may run under.
+    heeded = f"import signal; signal.signal({number:d}, signal.SIG_DFL)"
+    ours_alone = f"{heeded}; import sys; from ai_prof.cli import main; sys.exit(main())"
+    with subprocess.Popen([sys.executable, "-c", ours_alone, *words]) as ours:
         while not ready.exists():
             time.sleep(0.01)
         ours.send_signal(number)

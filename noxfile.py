@@ -39,6 +39,11 @@ def install(session: nox.Session, *extra: str) -> None:
     stamp.write_text(digest.hexdigest())
 
 
+def install_dependencies(session: nox.Session, *extra: str) -> None:
+    """Install what the project imports: enough to look at its modules, and nothing is compiled for it."""
+    session.install(*nox.project.load_toml(ROOT / "pyproject.toml")["project"]["dependencies"], *extra)
+
+
 def ai_prof(session: nox.Session, *arguments: str) -> None:
     """Run our command and end nox with its own exit code, which `session.run` would turn into 1."""
     # A value of None stands for a variable that nox takes away.
@@ -85,8 +90,7 @@ def workflows(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Build the site of the documentation into build/site; a link that leads nowhere fails it."""
-    # The commands' reference needs their modules, not the library that pip would compile.
-    session.install("mkdocs>=1.6", *nox.project.load_toml(ROOT / "pyproject.toml")["project"]["dependencies"])
+    install_dependencies(session, "mkdocs>=1.6")
     session.run("mkdocs", "build", "--strict", "--quiet", *session.posargs, env={"PYTHONPATH": "harness"})
 
 
@@ -144,7 +148,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def typecheck(session: nox.Session) -> None:
     """Check types, strictly."""
-    install(session, "mypy>=1.18", "types-psutil")
+    install_dependencies(session, "mypy>=1.18", "types-psutil")
     session.run("mypy")
 
 
@@ -156,7 +160,7 @@ def test_native(session: nox.Session, sanitizers: str) -> None:
     session.run("cmake", "--build", str(build))
     # ThreadSanitizers before that of GCC 14 give up where the kernel randomizes addresses widely.
     still = ["setarch", "-R"] if sanitizers == "thread" and may_fix_addresses() else []
-    ctest = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error"]
+    ctest = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error", "--parallel", "2"]
     session.run(*still, *ctest, external=True)
 
 

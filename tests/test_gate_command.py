@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from gate_runs import counts_alone
 
 from ai_prof.cli import main
 
@@ -183,6 +184,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project with a recorded baseline."""
     project = tmp_path_factory.mktemp("recorded")
     add(project, "work", GPU_PROGRAM)
+    counts_alone(project / "workloads" / "work")
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.chdir(project)
         assert main(["gate", "--record"]) == 0

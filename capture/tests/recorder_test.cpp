@@ -135,6 +135,21 @@ void a_stuck_driver_does_not_hold_the_exit() {
   CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds{20});
 }
 
+// On a busy machine the last records take their time.
+void a_driver_at_work_is_waited_for() {
+  const Folder folder;
+  const int status = in_child([&] {
+    auto* source = new Scripted;
+    source->ending = [] {
+      for (const auto end = monotonic_ns() + 3'000'000'000; monotonic_ns() < end;) {
+      }
+    };
+    Recorder::start(config_for(folder), *source, "cuda");
+  });
+  CHECK(status == 0);
+  CHECK(only_file(folder).records<format::EndRecord>(format::kEnd).size() == 1);
+}
+
 void a_source_that_throws_ends_the_capture_alone() {
   const Folder folder;
   auto* source = new Scripted;
@@ -207,6 +222,7 @@ int main() {
   a_killed_program_leaves_what_was_flushed();
   exit_closes_the_file();
   a_stuck_driver_does_not_hold_the_exit();
+  a_driver_at_work_is_waited_for();
   a_source_that_throws_ends_the_capture_alone();
   a_forked_child_leaves_the_file_alone();
   a_full_file_is_closed_and_counted();

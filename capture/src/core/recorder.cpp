@@ -1,10 +1,14 @@
 #include "core/recorder.h"
 
+#include <fcntl.h>
 #include <pthread.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <system_error>
 #include <thread>
@@ -25,7 +29,22 @@ using std::chrono::steady_clock;
 constexpr milliseconds kFlushEvery{250};
 constexpr milliseconds kCalibrateEvery{1000};
 constexpr milliseconds kExitPatience{2000};
+constexpr milliseconds kAtWork{20'000};  // more, for a thread that only has no end of work or no core
+constexpr milliseconds kLook{100};
 constexpr std::size_t kBatchBytes = 256 << 10;
+
+// Whether a thread of ours runs or waits for a core: it is at work then, however slowly.
+bool runnable(int thread) noexcept {
+  char text[64] = {};
+  std::snprintf(text, sizeof text, "/proc/self/task/%d/stat", thread);
+  const int file = open(text, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  const ssize_t size = read(file, text, sizeof text - 1);
+  close(file);
+  text[std::max<ssize_t>(size, 0)] = '\0';
+  const char* const name_end = std::strrchr(text, ')');
+  return name_end != nullptr && std::strncmp(name_end, ") R", 3) == 0;
+}
 
 // Every recorder that this process started and that may still have to be ended.
 std::atomic<Recorder*> g_first{nullptr};
@@ -74,10 +93,9 @@ void Recorder::install_process_hooks() {
 }
 
 void Recorder::stop_all() noexcept {
-  const auto deadline = steady_clock::now() + kExitPatience;
+  milliseconds patience = kExitPatience;  // with all of them together
   for (Recorder* recorder = g_first.load(); recorder != nullptr; recorder = recorder->next_) {
-    const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
-    recorder->stop(format::kEndExit, std::max(left, milliseconds{1}));
+    recorder->stop_within(format::kEndExit, patience);
   }
 }
 
@@ -92,7 +110,10 @@ void Recorder::forget_all_in_child() noexcept {
 bool Recorder::start_thread() {
   const SignalsBlocked blocked;
   try {
-    std::thread worker([this] { run(); });
+    std::thread worker([this] {
+      thread_ = static_cast<int>(syscall(SYS_gettid));
+      run();
+    });
     pthread_setname_np(worker.native_handle(), "ai-prof");
     worker.detach();
     return true;
@@ -177,6 +198,10 @@ void Recorder::end(format::EndReason reason) noexcept {
 }
 
 bool Recorder::stop(format::EndReason reason, milliseconds patience) noexcept {
+  return stop_within(reason, patience);
+}
+
+bool Recorder::stop_within(format::EndReason reason, milliseconds& patience) noexcept {
   if (getpid() != process_) return false;  // a child made by a bare clone: it has neither thread nor right
   std::unique_lock lock(mutex_);
   if (!stopping_ && !done_) {
@@ -184,7 +209,15 @@ bool Recorder::stop(format::EndReason reason, milliseconds patience) noexcept {
     reason_ = reason;
     changed_.notify_all();
   }
-  if (changed_.wait_for(lock, patience, [this] { return done_; })) return true;
+  const auto limit = steady_clock::now() + patience + kAtWork;
+  while (!changed_.wait_for(lock, std::min(patience, kLook), [this] { return done_; })) {
+    if (!runnable(thread_)) patience -= std::min(patience, kLook);
+    if (patience == milliseconds{0} || steady_clock::now() >= limit) return give_up();
+  }
+  return true;
+}
+
+bool Recorder::give_up() noexcept {
   closed_.store(true, std::memory_order_release);
   say("the driver did not let the capture end in time; its last records are missing");
   return false;

@@ -71,8 +71,8 @@ class Recorder {
   // Ends the capture after the drain at hand, without waiting. Idempotent; the recorder's thread may call it.
   void end(format::EndReason reason) noexcept;
 
-  // Ends the capture and waits for the file, at most `patience`. False when that was too short. Idempotent;
-  // not from the recorder's thread.
+  // Ends the capture and waits for the file: `patience` with what holds the recorder's thread, more while it
+  // is at work. False when that was too short. Idempotent; not from the recorder's thread.
   bool stop(format::EndReason reason, std::chrono::milliseconds patience) noexcept;
 
   // ---- the recorder's thread only (drain, calibrate, finish) ----
@@ -114,6 +114,9 @@ class Recorder {
   static void stop_all() noexcept;
   static void forget_all_in_child() noexcept;
 
+  // As stop(); takes from `patience` what it has used of it.
+  bool stop_within(format::EndReason reason, std::chrono::milliseconds& patience) noexcept;
+  bool give_up() noexcept;
   bool start_thread();
   void run() noexcept;
   void work();
@@ -134,6 +137,7 @@ class Recorder {
   std::unique_ptr<FileWriter> file_;
   Recorder* next_ = nullptr;  // the list of those that live in this process
   int process_;               // the one that started it
+  std::atomic<int> thread_{0};
 
   std::array<Counts, kTypes> counts_;
   std::array<Batch, kTypes> batches_;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 import sys
 from dataclasses import dataclass, field, replace
@@ -80,6 +81,16 @@ class Recorded:
         # Both sides of the fresh launches are of the stored runs where there are no others: alike, then.
         stored = same[::-1][:BASELINE]
         return Draw(stored, new, base, head, self.profiles, self.backend)
+
+
+def arguments(text: str | None, *, folders: str) -> argparse.Namespace:
+    """The command line of a script that makes tables of draws; `folders` says how many it takes."""
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    help_text = "of record.py" + ("; none: simulated" if folders == "*" else "")
+    parser.add_argument("folders", nargs=folders, type=Path, metavar="DIR", help=help_text)
+    parser.add_argument("--draws", type=int, default=100)
+    parser.add_argument("--write", action="store_true", help="put what is printed into docs/gate.md")
+    return parser.parse_args()
 
 
 def recorded(folders: Sequence[Path]) -> list[Recorded]:

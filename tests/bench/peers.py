@@ -9,7 +9,6 @@ latency, as those tools would: a pool of iterations or one value a run.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -144,13 +143,7 @@ def rows(source: campaign.Source, draws: int) -> list[list[str]]:
 
 def main() -> None:
     """Print a table for each workload."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folders", nargs="*", type=Path, metavar="DIR", help="of record.py; none: simulated")
-    parser.add_argument("--draws", type=int, default=100)
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/gate.md")
-    options = parser.parse_args()
+    options = campaign.arguments(__doc__, folders="*")
     made = []
     sources = campaign.recorded(options.folders) if options.folders else campaign.simulated()
     for source in sources:

@@ -10,7 +10,6 @@ that the report gives, beside what was asked for where a fault is a delay.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
@@ -124,13 +123,7 @@ def rows(source: campaign.Recorded, draws: int) -> list[list[str]]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="of record.py")
-    parser.add_argument("--draws", type=int, default=100)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/gate.md")
-    options = parser.parse_args()
+    options = campaign.arguments(__doc__, folders="+")
     made = [row for source in campaign.recorded(options.folders) for row in rows(source, options.draws)]
     text = doc_tables.table(HEAD, made)
     print(text)

@@ -79,6 +79,63 @@ def test_a_message_stays_one_line_whatever_the_name(tmp_path, capsys):
     assert message.count("\n") == 1
 
 
+CODES = {
+    0: [
+        "summary --input work",
+        "diff work work",
+        "export --input work --output out.json",
+        "export --input idle --output out.json",  # it holds what was recorded, if nothing of a device
+        "env",
+        "status",
+        "init --device opencl",
+    ],
+    2: [
+        "",
+        "no-such-verb",
+        *(f"summary --input {name}" for name in ("junk", "nowhere")),
+        *(f"export --input {name} --output out.json" for name in ("junk", "nowhere")),
+        "export --input work --output out.txt",
+        *(f"diff work {name}" for name in ("junk", "nowhere")),
+        *("run", "run -- /no/such/program", "env --level loud"),
+        *("attach", "attach --pid 999999999", "attach --pid 1 --duration 0"),
+        *("stop", "stop --pid 999999999"),
+        *("gate", "gate --shard 3/2", "gate --device abacus"),
+        "accept work iteration_ms --reason wanted",
+        *("baseline", "baseline refresh", "baseline refresh --reason new"),
+        *("history import nowhere", "history import junk"),
+        "bisect work iteration_ms good bad",
+        *("report", "report merge nowhere"),
+    ],
+    3: [
+        "summary --input idle",
+        *("diff work idle", "diff idle work"),
+        "run --output out -- true",
+        *("baseline show", "baseline log"),
+        *("history", "history export"),
+        "calibrate",
+    ],
+    1: ["run --output out -- false"],  # the program's own
+}
+
+
+@pytest.mark.parametrize(("code", "line"), [(code, line) for code, lines in CODES.items() for line in lines])
+def test_every_command_ends_with_the_code_that_says_why(tmp_path, monkeypatch, capsys, code, line):
+    for name, program in (("work", af.Program()), ("idle", af.Program())):
+        program.device(0, "device")
+        if name == "work":
+            program.kernel("k", 1_000, 6_000)
+        (tmp_path / name).mkdir()
+        program.write(tmp_path / name)
+    (tmp_path / "junk").write_text("neither a capture nor a history")
+    monkeypatch.chdir(tmp_path)
+    try:
+        ended = main(line.split())
+    except SystemExit as usage:  # argparse's
+        ended = usage.code
+    assert ended == code
+    assert ended in {0, 1} or "ai-prof" in capsys.readouterr().err
+
+
 def test_a_library_that_cannot_be_loaded_is_no_regression(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ai_prof.cli.summary", None)
     assert main(["summary", "--input", "x"]) == 70

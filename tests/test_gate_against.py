@@ -107,6 +107,7 @@ def test_without_a_baseline_a_commit_is_compared_straight(project, capsys):
     assert (len(workload["confirm_base"]), len(workload["confirm_head"])) == (6, 6)
     assert {run["commit"] for run in workload["confirm_base"]} == {base}
     assert workload["candidate_runs"] == []
+    assert any("no aligned profile: without a stored baseline" in note for note in workload["notes"])
     assert project.report()["base"] == base
     assert any("of 20 minutes" in note for note in project.report()["notes"])
     assert any("`build` in [tool.ai-prof] is not set" in note for note in project.report()["notes"])

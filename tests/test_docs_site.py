@@ -47,6 +47,16 @@ def test_the_reference_has_every_option_of_every_command(monkeypatch):
                     assert option in sections[f"{verb} {below}"]
 
 
+def test_every_argument_is_explained():
+    for verb in VERBS:
+        (parser,) = (p for name, p in hooks.subparsers(make_parser(verb)) if name == verb)
+        below = list(hooks.subparsers(parser))
+        for name, each in ((verb, parser), *((f"{verb} {name}", sub) for name, sub in below)):
+            assert each.description, name
+            unexplained = [a.dest for a in each._actions if not a.help and not (below and a.choices)]
+            assert unexplained == [], name
+
+
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
 def test_a_page_names_only_commands_that_exist(page):
     for verb in re.findall(r"(?:`|^)ai-prof ([a-z]+)\b", page.read_text(), re.MULTILINE):

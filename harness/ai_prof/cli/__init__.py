@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 VERBS = {
     "run": "start a program under capture",
-    "env": "print the environment that captures what is started in it",
+    "env": 'print what captures all that a shell starts from here on: eval "$(ai-prof env)"',
     "attach": "capture programs that already run",
     "stop": "end the capture of a program that was attached to",
     "status": "list the programs that are attached to",
     "summary": "say why the GPU idles, from a capture",
     "diff": "say what changed between two captures, and whether it is a gain",
-    "export": "write a capture as a timeline file",
+    "export": "write a capture as a timeline for a viewer, or as tables",
     "doctor": "say whether a capture can work here, and what to do where it cannot",
     "gate": "run workloads under capture and compare them with their baselines",
     "accept": "let a change that the last gate reported be the new level until the next refresh",
@@ -75,15 +75,26 @@ class _Version(argparse.Action):
 def make_parser(verb: str | None) -> argparse.ArgumentParser:
     """The parser, with the arguments of `verb` alone filled in."""
     parser = argparse.ArgumentParser(
-        prog="ai-prof", description="Why is my GPU idle, and did this change make it slower?"
+        prog="ai-prof",
+        description="Why is my GPU idle, and did this change make it slower?",
+        epilog="`ai-prof VERB --help` explains a verb. Exit codes: 0 pass; 1 regression; 2 wrong usage, "
+        "unreadable input; 3 nothing to compare, no GPU work; 4 environment invalid, capture incomplete, a "
+        "workload failed; 5 flagged, not settled; 70 a fault of ai-prof. `ai-prof run` ends as the program.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and end")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, text in VERBS.items():
-        sub = verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        sub = add_verb(verbs, name, text)
         if name == verb:
             load(name).add_arguments(sub)
     return parser
+
+
+def add_verb(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
+) -> argparse.ArgumentParser:
+    """Add a verb: `text` in the list of them, and as a sentence in its own help."""
+    return verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

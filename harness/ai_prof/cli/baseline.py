@@ -10,7 +10,7 @@ from rich.table import Table
 from ai_prof.baselines import accepted, store
 from ai_prof.baselines.files import one_writer
 from ai_prof.baselines.refresh import Moved, RefreshFacts, moved, refreshed, refusals
-from ai_prof.cli import baseline_show
+from ai_prof.cli import add_verb, baseline_show
 from ai_prof.cli.console import OutputConsole
 from ai_prof.cli.gate import remember
 from ai_prof.cli.gate_options import add_gate_options, make_request
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     verbs = parser.add_subparsers(dest="baseline_verb", metavar="VERB", required=True)
-    text = "measure and store; refuses what a reviewer should not have to catch"
-    refresh = verbs.add_parser("refresh", help=text, description=text)
+    text = "measure and store runs as baselines; refuses what a reviewer should not have to catch"
+    refresh = add_verb(verbs, "refresh", text)
     add_gate_options(refresh)
     refresh.add_argument("--reason", required=True, help="why, kept in the baseline's origin")
     text = "print what is stored, and the smallest change that three runs would show against it"
-    baseline_show.add_arguments(verbs.add_parser("show", help=text, description=text))
+    baseline_show.add_arguments(add_verb(verbs, "show", text))
     text = "print who stored what when and why, and the values that it moved"
-    baseline_show.add_arguments(verbs.add_parser("log", help=text, description=text))
+    baseline_show.add_arguments(add_verb(verbs, "log", text))
 
 
 def run(args: argparse.Namespace) -> int:

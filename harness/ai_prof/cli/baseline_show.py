@@ -29,8 +29,13 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of both."""
-    parser.add_argument("workload", nargs="*", metavar="WORKLOAD", help="default: all")
-    parser.add_argument("--baselines", type=Path, metavar="DIR", help="default: baselines, then .ai-prof/")
+    parser.add_argument("workload", nargs="*", metavar="WORKLOAD", help="what to show (default: all)")
+    parser.add_argument(
+        "--baselines",
+        type=Path,
+        metavar="DIR",
+        help="where they lie (default: baselines, then .ai-prof/baselines)",
+    )
     parser.add_argument("--json", action="store_true", help="print it as JSON")
 
 

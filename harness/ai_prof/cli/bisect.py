@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from ai_prof.cli.gate_options import make_request
+from ai_prof.cli.gate_options import PYTHON, make_request
 from ai_prof.cli.own_folder import make_own_folder
 from ai_prof.errors import EXIT_UNSETTLED
 from ai_prof.gate.metrics import COUNTS, TOTALS
@@ -28,11 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "interleaved with GOOD. Commits that cannot be built or run are left out. Your own checkout stays as "
         "it is."
     )
-    parser.add_argument("workload", metavar="WORKLOAD")
+    parser.add_argument("workload", metavar="WORKLOAD", help="its folder's name")
     parser.add_argument("metric", metavar="METRIC", choices=_METRICS, help=", ".join(_METRICS))
     parser.add_argument("good", metavar="GOOD", help="a commit that is fast")
     parser.add_argument("bad", metavar="BAD", help="a later commit that is slow")
-    parser.add_argument("--python", metavar="PATH", help="interpreter that runs the workloads")
+    parser.add_argument("--python", metavar="PATH", help=PYTHON)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    text = "default: baselines and .ai-prof/baselines"
+    text = "where they lie (default: baselines and .ai-prof/baselines)"
     parser.add_argument("--baselines", type=Path, metavar="DIR", help=text)
     parser.add_argument("--draws", type=int, default=200, metavar="N", help="builds to make (default: 200)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the draws (default: 0)")

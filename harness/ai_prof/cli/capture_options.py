@@ -26,14 +26,17 @@ def add_capture_options(parser: argparse.ArgumentParser) -> None:
         "--output", type=Path, metavar="DIR", help="folder of the capture (default: ai-prof-<UTC time>)"
     )
     parser.add_argument(
-        "--level", choices=LEVELS, default="api", help="kernel: device work; api: also host calls (default)"
+        "--level",
+        choices=LEVELS,
+        default="api",
+        help="kernel: device work and synchronizes; api: also host calls (default)",
     )
     parser.add_argument(
         "--note",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="kept in the file, for example batch=32",
+        help="kept in the file, for example batch=32; may be repeated",
     )
 
 

@@ -45,16 +45,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "built by `build` of [tool.ai-prof] (default: the baseline's commit)",
     )
     parser.add_argument(
-        "--regress", metavar="FAULT[=STRENGTH]", help="switch a known slowdown on, to see the gate fail"
+        "--regress",
+        metavar="FAULT[=STRENGTH]",
+        help="switch a slowdown on that workloads know (`faults` of workload.toml), to see the gate fail",
     )
     parser.add_argument(
         "--shard",
         metavar="I/N",
         help="measure the I-th of N shares of the workloads and leave the verdict to `ai-prof report merge`",
     )
-    parser.add_argument("--report", type=Path, metavar="DIR", help="default: reports")
+    parser.add_argument("--report", type=Path, metavar="DIR", help="folder of the reports (default: reports)")
     parser.add_argument(
-        "--budget-minutes", type=float, metavar="M", help="for settling what was flagged (default: 20)"
+        "--budget-minutes", type=float, metavar="M", help="bound of settling what was flagged (default: 20)"
     )
     parser.add_argument("--json", action="store_true", help="print the whole verdict as JSON")
 

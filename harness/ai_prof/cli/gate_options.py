@@ -14,16 +14,31 @@ from ai_prof.runs.interpreter import interpreter
 if TYPE_CHECKING:
     import argparse
 
+PYTHON = (
+    "interpreter that runs the workloads (default: for cuda the first on PATH that has what they require, "
+    "else the one that runs ai-prof)"
+)
+
 
 def add_gate_options(parser: argparse.ArgumentParser) -> None:
     """Declare what to run and where its baselines lie."""
-    parser.add_argument("workload", nargs="*", metavar="WORKLOAD", help="default: all for the device")
     parser.add_argument(
-        "--device", choices=("auto", "cuda", "opencl"), default="auto", help="auto: cuda where there is a GPU"
+        "workload", nargs="*", metavar="WORKLOAD", help="what to run (default: all for the device)"
     )
-    parser.add_argument("--runs", type=int, metavar="N", help="processes per workload (default: 3)")
-    parser.add_argument("--baselines", type=Path, metavar="DIR", help="default: baselines")
-    parser.add_argument("--python", metavar="PATH", help="interpreter that runs the workloads")
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cuda", "opencl"),
+        default="auto",
+        help="auto: cuda where there is a GPU, else opencl (default)",
+    )
+    parser.add_argument(
+        "--runs", type=int, metavar="N", help="processes per workload, 3 or more (default: 3)"
+    )
+    parser.add_argument(
+        "--baselines", type=Path, metavar="DIR", help="where baselines lie (default: baselines)"
+    )
+    parser.add_argument("--python", metavar="PATH", help=PYTHON)
+    parser.epilog = "[tool.ai-prof] in pyproject.toml may set other defaults."
 
 
 def make_request(args: argparse.Namespace, **more: Any) -> tuple[Request, Settings]:

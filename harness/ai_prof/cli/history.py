@@ -12,6 +12,7 @@ import numpy as np
 from rich.table import Table
 
 from ai_prof.baselines import history
+from ai_prof.cli import add_verb
 from ai_prof.cli.console import OutputConsole
 from ai_prof.errors import NothingToCompareError, UsageError
 from ai_prof.gate.changes import change_points
@@ -46,18 +47,23 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--history", type=Path, metavar="FILE", help=f"default: {LOCAL / history.FILE}")
+    parser.add_argument(
+        "--history", type=Path, metavar="FILE", help=f"where it lies (default: {LOCAL / history.FILE})"
+    )
     parser.add_argument("--workload", metavar="NAME", help="this workload alone")
     parser.add_argument(
-        "--metric", choices=[m.key for m in TOTALS], metavar="METRIC", help="this metric alone"
+        "--metric",
+        choices=[m.key for m in TOTALS],
+        metavar="METRIC",
+        help="this metric alone, such as iteration_ms",
     )
     parser.add_argument("--json", action="store_true", help="print the levels as JSON")
-    verbs = parser.add_subparsers(dest="history_verb", metavar="VERB")
+    verbs = parser.add_subparsers(dest="history_verb", metavar="[VERB]")
     text = "write every value as JSON lines to stdout"
-    verbs.add_parser("export", help=text, description=text)
+    add_verb(verbs, "export", text)
     text = "add values that `export` wrote, those that are not here yet"
-    imported = verbs.add_parser("import", help=text, description=text)
-    imported.add_argument("file", type=Path, metavar="FILE")
+    imported = add_verb(verbs, "import", text)
+    imported.add_argument("file", type=Path, metavar="FILE", help="what `export` wrote")
 
 
 def run(args: argparse.Namespace) -> int:

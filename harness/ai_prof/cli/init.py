@@ -26,7 +26,10 @@ PRINTED = ("pyproject.toml", "noxfile.py")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "--device", choices=("auto", "cuda", "opencl"), default="auto", help="auto: cuda where there is a GPU"
+        "--device",
+        choices=("auto", "cuda", "opencl"),
+        default="auto",
+        help="auto: cuda where there is a GPU, else opencl (default)",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ai_prof.cli import add_verb
 from ai_prof.cli.gate import deliver
 from ai_prof.cli.own_folder import make_own_folder
 from ai_prof.cli.settings import load
@@ -20,9 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     verbs = parser.add_subparsers(dest="report_verb", metavar="VERB", required=True)
     text = "judge what `gate --shard` measured: the whole build's verdict, report and exit code"
-    merge = verbs.add_parser("merge", help=text, description=text)
+    merge = add_verb(verbs, "merge", text)
     merge.add_argument("folder", nargs="+", type=Path, metavar="DIR", help="where the shards' evidence lies")
-    merge.add_argument("--report", type=Path, metavar="DIR", help="default: reports")
+    merge.add_argument("--report", type=Path, metavar="DIR", help="folder of the reports (default: reports)")
     merge.add_argument("--json", action="store_true", help="print the whole verdict as JSON")
 
 

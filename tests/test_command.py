@@ -39,6 +39,16 @@ def test_names_that_the_terminal_cannot_show_are_escaped(capture):
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("verb", ["summary --input {0}", "diff {0} {0}", "export --input {0} --output {1}"])
+def test_a_capture_that_takes_its_time_to_read_is_announced(capture, tmp_path, monkeypatch, capsys, verb):
+    line = verb.format(capture, tmp_path / "out.json").split()
+    assert main(line) == 0
+    assert "reading" not in capsys.readouterr().err
+    monkeypatch.setattr("ai_prof.cli.reading.LARGE", capture.stat().st_size)
+    assert main(line) == 0
+    assert f"ai-prof: reading {capture}, 0 MB\n" in capsys.readouterr().err
+
+
 def test_the_version_is_that_of_the_installation():
     done = ai_prof('"$@"', "--version")
     assert done.returncode == 0

@@ -19,7 +19,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     return enter(tmp_path, monkeypatch)
 
 
-def test_a_commit_is_checked_out_and_built_once(project):
+def test_a_commit_is_checked_out_and_built_once(project, capsys):
     first = project.git("rev-parse", "HEAD")
     project.set_work(KERNELS=12)
     project.commit("second")
@@ -29,6 +29,7 @@ def test_a_commit_is_checked_out_and_built_once(project):
     assert "KERNELS = 10" in (base.root / "workloads" / "work" / "main.py").read_text()
     assert worktree(project.root, first, build, 60).root == base.root
     assert (base.root / "built.txt").read_text() == "built\n"
+    assert capsys.readouterr().err == f"ai-prof: building {first[:12]} by `{build}`\n"
     worktree(project.root, first, "echo another > built.txt", 60)
     assert (base.root / "built.txt").read_text() == "another\n"
     assert project.git("status", "--porcelain") == ""

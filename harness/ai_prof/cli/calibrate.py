@@ -9,6 +9,7 @@ import msgspec
 from rich.table import Table
 
 from ai_prof.baselines import store
+from ai_prof.cli import say
 from ai_prof.cli.console import OutputConsole
 from ai_prof.cli.settings import load
 from ai_prof.errors import NothingToCompareError, UsageError, WorkloadError
@@ -52,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
     rules = _rules(root / settings.workloads)
     made = {}
     for key, stored in machines.items():
+        say(f"{key}: gating {args.draws} builds drawn from what is stored of {', '.join(stored)}")
         profiles: dict[str, Profile] = {}
         for baseline, path in stored.values():
             profiles |= store.load_profiles(path, baseline)

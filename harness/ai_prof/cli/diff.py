@@ -10,14 +10,14 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from ai_prof.cli import say
 from ai_prof.cli.console import OutputConsole
+from ai_prof.cli.reading import read
 from ai_prof.errors import EXIT_PASS
 from ai_prof.report import diff_html
 from ai_prof.report import diff_view as view
 from ai_prof.report import format as fmt
 from ai_prof.timeline.diff import diff
-from ai_prof.trace.open import ACCEPTED, open_trace
+from ai_prof.trace.open import ACCEPTED
 from ai_prof.trace.writers.atomic import atomic_file
 
 if TYPE_CHECKING:
@@ -41,11 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print what changed; 3 when either capture holds no GPU work."""
-    traces = open_trace(args.a), open_trace(args.b)
-    for trace in traces:
-        for warning in trace.source.warnings:
-            say(warning)
-    found = diff(*traces, view.FLOORS)
+    found = diff(read(args.a), read(args.b), view.FLOORS)
     if args.html:
         with atomic_file(args.html) as file:
             file.write(diff_html.render(found).encode())

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ai_prof.cli import say
+from ai_prof.cli.reading import read
 from ai_prof.errors import UsageError
 from ai_prof.timeline.tracks import tracks
-from ai_prof.trace.open import ACCEPTED, open_trace
+from ai_prof.trace.open import ACCEPTED
 from ai_prof.trace.writers.csv_tables import write_csv
 from ai_prof.trace.writers.parquet_tables import write_parquet
 from ai_prof.trace.writers.timeline import write_timeline
@@ -43,9 +43,7 @@ def run(args: argparse.Namespace) -> int:
     timeline = args.format == "timeline"
     if timeline and not args.output.name.endswith((".json", ".json.gz")):
         raise UsageError(f"{args.output}: a timeline is written to a .json or a .json.gz file")
-    trace = open_trace(args.input)
-    for warning in trace.source.warnings:
-        say(warning)
+    trace = read(args.input)
     _WRITERS[args.format](trace, args.output, tracks(trace))
     hint = ": open it at https://ui.perfetto.dev" if timeline else ""
     sys.stderr.write(f"ai-prof: wrote {args.output}{hint}\n")

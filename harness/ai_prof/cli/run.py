@@ -20,11 +20,11 @@ from ai_prof.cli.capture_options import (
     make_folder,
     output_folder,
 )
+from ai_prof.cli.reading import read
 from ai_prof.cli.summary_text import render
 from ai_prof.collect.environment import capture_environment
 from ai_prof.errors import NothingToCompareError, UsageError
 from ai_prof.timeline.summary import summarise
-from ai_prof.trace.open import open_trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,9 +131,6 @@ def _marked(mark: str) -> list[psutil.Process]:
 
 def tell(output: Path) -> int:
     """Print the summary of the capture in `output`."""
-    trace = open_trace(output)
-    for warning in trace.source.warnings:
-        say(warning)
-    summary = summarise(trace)
+    summary = summarise(read(output))
     print(render(summary))
     return 0 if summary.devices else NothingToCompareError.exit_code

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ai_prof.cli import say
+from ai_prof.cli.reading import read
 from ai_prof.cli.summary_text import render
 from ai_prof.errors import EXIT_NOTHING, EXIT_PASS
 from ai_prof.timeline.summary import summarise
-from ai_prof.trace.open import ACCEPTED, open_trace
+from ai_prof.trace.open import ACCEPTED
 from ai_prof.trace.writers.atomic import atomic_file
 
 if TYPE_CHECKING:
@@ -34,9 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the summary; 3 when the capture holds no GPU work."""
-    trace = open_trace(args.input)
-    for warning in trace.source.warnings:
-        say(warning)
+    trace = read(args.input)
     summary = summarise(trace, args.window)
     text = (
         msgspec.json.format(msgspec.json.encode(summary)).decode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -147,6 +148,7 @@ def _build(root: Path, command: str | None, output: Path, timeout_s: float) -> N
     if command is None:
         return
     output.mkdir(exist_ok=True)
+    sys.stderr.write(f"ai-prof: building {output.stem} by `{command}`\n")
     env = {name: text for name, text in os.environ.items() if not name.startswith("AI_PROF_")}
     ended = process.run(
         ["/bin/sh", "-c", command],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -218,6 +219,8 @@ def test_status_lists_and_stop_ends(start: Callable[..., Target], tmp_path: Path
     )  # fmt: skip
     recording = lambda: f"{target.pid}  recording  {tmp_path / 'out'}" in ai_prof("status").stdout  # noqa: E731
     assert until(recording)
+    told = {"pid": target.pid, "state": "recording", "output": str(tmp_path / "out")}
+    assert told in json.loads(ai_prof("status", "--json").stdout)
     again = ai_prof("attach", "--pid", target.pid, "--output", tmp_path / "other")
     assert again.returncode == 4
     assert f"ai-prof stop --pid {target.pid}" in again.stderr

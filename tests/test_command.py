@@ -96,7 +96,7 @@ CODES = {
         "export --input work --output out.json",
         "export --input idle --output out.json",  # it holds what was recorded, if nothing of a device
         "env",
-        "status",
+        *("status", "status --json"),
         "init --device opencl",
     ],
     2: [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ai_prof.collect.attach import attached
 from ai_prof.errors import EXIT_PASS
 
@@ -13,17 +15,25 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments: none."""
-    del parser
+    """Declare the arguments."""
+    parser.add_argument("--json", action="store_true", help="a list of pid, state and output, as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """One line a process."""
-    del args
-    found = sorted(attached(), key=lambda pair: pair[0])
-    for pid, control in found:
-        state = control.state.name.lower().replace("_", " ")
-        print(f"{pid}  {state}  {control.settings().get('AI_PROF_OUTPUT', '')}")
+    found = [
+        {
+            "pid": pid,
+            "state": control.state.name.lower().replace("_", " "),
+            "output": control.settings().get("AI_PROF_OUTPUT", ""),
+        }
+        for pid, control in sorted(attached(), key=lambda pair: pair[0])
+    ]
+    if args.json:
+        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+        return EXIT_PASS
+    for each in found:
+        print("{pid}  {state}  {output}".format_map(each))
     if not found:
         sys.stderr.write("ai-prof: no process that we may look into is attached to\n")
     return EXIT_PASS

@@ -125,21 +125,21 @@ def test_a_daemon_that_cleared_its_environment_ends_and_leaves_no_zombie(tmp_pat
 
 
 def test_what_others_started_goes_on(tmp_path):
-    with subprocess.Popen(["sleep", "600"], start_new_session=True) as before:
-        code = "import time; open('pids', 'w').close(); time.sleep(1)"
-        meanwhile: list[subprocess.Popen[bytes]] = []
+    others = [subprocess.Popen(["sleep", "600"], start_new_session=True)]
 
-        def other() -> None:
-            while not (tmp_path / "pids").exists():
-                time.sleep(0.01)
-            meanwhile.append(subprocess.Popen(["sleep", "600"]))
+    def meanwhile() -> None:
+        while not (tmp_path / "pids").exists():
+            time.sleep(0.01)
+        others.append(subprocess.Popen(["sleep", "600"]))
 
-        thread = threading.Thread(target=other)
-        thread.start()
-        assert start(tmp_path, code).code == 0
+    thread = threading.Thread(target=meanwhile, daemon=True)
+    thread.start()
+    try:
+        assert start(tmp_path, "import time; open('pids', 'w').close(); time.sleep(1)").code == 0
         thread.join()
-        assert [each.poll() for each in (before, *meanwhile)] == [None, None]
-        for each in (before, *meanwhile):
+        assert [each.poll() for each in others] == [None, None]
+    finally:
+        for each in others:
             each.kill()
             each.wait()
 

@@ -86,6 +86,17 @@ def test_many_slower_kernels_are_summed_up():
     ]
 
 
+def test_gaps_that_are_new_are_called_that_and_only_long_calls_in_them_named():
+    (gap,) = verdicts.explained().gaps
+    calls = {"clEnqueueReadBuffer": 0.9, "clWaitForEvents": 0.0005}
+    new = msgspec.structs.replace(gap, count=(0, 12), us=(0.0, 10_780.0), calls_ms=calls)
+    said = "The 12 gaps between gemm_2 and memcpy host to device are new: 10.78 ms."
+    assert cause.gap_sentence(new) == said
+    (row,), _ = why_view.rows(msgspec.structs.replace(verdicts.explained(), kernels=[], gaps=[new]))
+    assert row.told == "host calls meanwhile: clEnqueueReadBuffer 900.0 µs"
+    assert why_view.time(0.03) == "0.030 µs"
+
+
 def test_a_pass_has_no_cause():
     assert cause.sentences(verdicts.workload()) == []
 
@@ -129,6 +140,9 @@ def test_places_are_sorted_by_change_and_counted_where_hidden():
         ("kernel slower", "+240.0 µs"),
     ]
     assert hidden == 0
+    gone = msgspec.structs.replace(why.gaps[0], count=(1, 0), us=(9000.0, 0.0))
+    grew_first, _ = why_view.rows(msgspec.structs.replace(why, gaps=[gone, *why.gaps]))
+    assert [row.what for row in grew_first] == ["gap longer", "kernel slower", "gap gone"]
     many = msgspec.structs.replace(why, gaps=why.gaps * 30)
     found, hidden = why_view.rows(many)
     assert len(found) + hidden == 31

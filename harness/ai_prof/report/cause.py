@@ -114,7 +114,7 @@ def _waits(parts: Mapping[str, float]) -> str:
 
 
 def _more(x: float) -> str:
-    return "longer" if x > 0 else "shorter"
+    return "longer" if x > 0 else "less"
 
 
 def _counts(workload: WorkloadVerdict) -> str:
@@ -179,6 +179,8 @@ def gap_sentence(gap: GapChange) -> str:
     count = gap.count[1] or gap.count[0]
     what = "The gap" if count == 1 else f"The {count:,} gaps"
     between = f"between {fmt.shorten(gap.before, 48)} and {fmt.shorten(gap.after, 48)}"
+    if not gap.count[0]:
+        return f"{what} {between} {'is' if count == 1 else 'are'} new: {why_view.time(gap.us[1])}."
     verb = "grew" if gap.change_us > 0 else "shrank"
     return f"{what} {between} {verb} from {why_view.time(gap.us[0])} to {why_view.time(gap.us[1])}."
 

@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from ai_prof.timeline.diff_kernels import KernelChange, KernelUse
 
 ROWS = 12
+TOLD = 0.01  # a call is named from this share of all calls' time on
 
 
 @dataclass(frozen=True)
 class Row:
-    """One kernel, or the gaps between two operations; times per iteration, the largest change first.
+    """One kernel, or the gaps between two operations; times per iteration.
 
     `cause` is a cause of gap, empty for a kernel. `size` is the change in us, which rows are sorted by.
     """
@@ -38,12 +39,12 @@ class Row:
 
 
 def rows(why: Why | None, least_us: float = 1.0) -> tuple[list[Row], int]:
-    """Return the largest changes of kernels and gaps in one list, and how many more there are."""
+    """Return the largest changes of kernels and gaps, what grew before what shrank, and how many more."""
     if why is None:
         return [], 0
     found = [*map(_kernel, why.kernels), *map(_gap, why.gaps)]
     found = sorted((row for row in found if abs(row.size) >= least_us), key=lambda row: -abs(row.size))
-    return found[:ROWS], max(0, len(found) - ROWS)
+    return sorted(found[:ROWS], key=lambda row: row.size < 0), max(0, len(found) - ROWS)
 
 
 def _kernel(kernel: KernelChange) -> Row:
@@ -62,9 +63,10 @@ def _kernel(kernel: KernelChange) -> Row:
 
 
 def _gap(gap: GapChange) -> Row:
-    calls = ", ".join(f"{name} {time(1e3 * ms)}" for name, ms in gap.calls_ms.items())
+    least = TOLD * sum(gap.calls_ms.values())
+    calls = ", ".join(f"{name} {time(1e3 * ms)}" for name, ms in gap.calls_ms.items() if ms >= least)
     return Row(
-        "gap new" if not gap.count[0] else f"gap {'longer' if gap.change_us > 0 else 'shorter'}",
+        f"gap {_what(gap)}",
         gap.before,
         gap.after,
         _times(gap.count[0], gap.us[0]),
@@ -74,6 +76,12 @@ def _gap(gap: GapChange) -> Row:
         f"host calls meanwhile: {calls}" if calls else "",
         gap.change_us,
     )
+
+
+def _what(gap: GapChange) -> str:
+    if not all(gap.count):
+        return "new" if gap.count[1] else "gone"
+    return "longer" if gap.change_us > 0 else "shorter"
 
 
 def _use(use: KernelUse | None) -> str:
@@ -92,5 +100,7 @@ def _signed(us: float) -> str:
 
 
 def time(us: float) -> str:
-    """Return a time in µs, from a millisecond on in ms."""
+    """Return a time in µs, from a millisecond on in ms; below one µs to the ns."""
+    if 0 < abs(us) < 1:
+        return f"{us:.3f} µs"
     return fmt.value(us / 1e3, "ms") if abs(us) >= 1000 else fmt.value(us, "us")

@@ -16,7 +16,9 @@ import fault_page
 import faults
 from fake_project import enter
 from fault_page import Row
+from test_baselines_store import KEY, baseline
 
+from ai_prof.baselines import store
 from ai_prof.gate.calibration import Calibrated, Calibration
 from ai_prof.gate.model import Evidence, Reason
 from ai_prof.runs.gated import Request
@@ -159,6 +161,14 @@ def test_builds_are_drawn_from_a_recording():
     assert found.draws == 3
     assert {each.workload for each in found.workloads} == {"cl_loader", "cl_overlap", "cl_tiny", "cl_train"}
     assert {(each.runs, each.sessions) for each in found.workloads} == {(15, 1)}
+
+
+def test_builds_are_drawn_from_baselines_of_several_starts(tmp_path):
+    for name in ("one", "two"):
+        store.save(tmp_path, baseline(sessions=4, workload=name))
+    found = aa.draw([tmp_path / KEY], 20).found
+    assert (found.draws, found.failed, found.independent) == (20, 0, 4)
+    assert [(each.workload, each.sessions) for each in found.workloads] == [("one", 4), ("two", 4)]
 
 
 OVERHEAD = {

@@ -1,13 +1,14 @@
 """Gates this code against itself, again and again: false alarms of the whole gate.
 
     python tests/bench/aa.py [--builds 20] [--minutes M] [GATE ARGUMENT...]     # fresh builds, made here
-    python tests/bench/aa.py --from DIR [DIR...] [--builds 200]                 # drawn from recordings
+    python tests/bench/aa.py --from DIR [DIR...] [--builds 200]                 # drawn from stored runs
 
 Fresh builds go through the command itself; the first one records a baseline where there is none. Drawn ones
-take identical runs that record.py stored, some of them called a candidate, as `ai-prof calibrate` does.
-Prints what each build flagged and failed, keeps it with earlier ones in figures/aa.jsonl, and writes
-docs/aa.md: the rate of false alarms with its upper 95 % bound (Clopper and Pearson), and how near the rest
-came. Ends with 1 where more fresh builds failed than alpha allows by chance (p < 0.01).
+take identical runs, of record.py or of a machine's folder of baselines, and call some of them a candidate, as
+`ai-prof calibrate` does. Prints what each build flagged and failed, keeps it with earlier ones in
+figures/aa.jsonl, and writes docs/aa.md: the rate of false alarms with its upper 95 % bound (Clopper and
+Pearson), and how near the rest came. Ends with 1 where more fresh builds failed than alpha allows by chance
+(p < 0.01).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import subprocess
 import sys
 import time
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import campaign
 import doc_tables
 
+from ai_prof.baselines import store
 from ai_prof.baselines.files import write_file
 from ai_prof.gate import decide, screen
 from ai_prof.gate.calibration import Calibration, calibrate
@@ -34,7 +37,11 @@ from ai_prof.gate.model import BuildVerdict, Evidence, Reason
 from ai_prof.runs.workloads import find
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ai_prof.gate.metrics import Backend
+    from ai_prof.gate.model import Run
+    from ai_prof.timeline.profile import Profile
 
 ROOT = Path(__file__).parents[2]
 RAW = Path(__file__).parent / "figures" / "aa.jsonl"
@@ -48,7 +55,7 @@ statistic over its critical value (of the screen as normal deviates of p): 1 and
 both sides decide."""
 FRESH_HEAD = ("machine", "workloads", "builds", "runs", "no verdict", "flagged", "failed", "at most", "worst")
 VERDICTS = frozenset({Reason.PASS, Reason.REGRESSED, Reason.IMPROVED, Reason.STRUCTURE_CHANGED})
-DRAWN_HEAD = ("recording", "workload", "runs", "starts", "flagged", "failed", "worst total", "worst place")
+DRAWN_HEAD = ("runs of", "workload", "runs", "starts", "flagged", "failed", "worst total", "worst place")
 
 
 class Fresh(msgspec.Struct, frozen=True, kw_only=True, tag="fresh"):
@@ -66,7 +73,7 @@ class Fresh(msgspec.Struct, frozen=True, kw_only=True, tag="fresh"):
 
 
 class Drawn(msgspec.Struct, frozen=True, kw_only=True, tag="drawn"):
-    """Builds drawn from the runs of one recording or several of one kind of machine."""
+    """Builds drawn from stored runs, recorded or kept as baselines, of one kind of machine."""
 
     recordings: list[str]
     found: Calibration
@@ -115,16 +122,31 @@ def bound(failed: int, builds: int) -> float:
 
 
 def draw(folders: Sequence[Path], builds: int) -> Drawn:
-    """Builds from the identical runs of recordings, all of their workloads at once."""
-    sources = campaign.recorded(folders)
-    found = calibrate(
-        {source.name: source.runs[""] for source in sources},
-        sources[0].backend,
-        rules={workload.name: workload.rules for workload in find(ROOT / "workloads")},
-        profiles={digest: one for source in sources for digest, one in source.profiles.items()},
-        draws=builds,
-    )
+    """Builds from the identical runs of recordings or baselines, all of their workloads at once."""
+    runs: dict[str, list[Run]] = {}
+    profiles: dict[str, Profile] = {}
+    backends: set[Backend] = set()
+    for name, backend, mine, theirs in chain.from_iterable(map(stored, folders)):
+        runs.setdefault(name, []).extend(mine)
+        profiles |= theirs
+        backends.add(backend)
+    if len(backends) != 1:
+        sys.exit(f"{' '.join(map(str, folders))}: runs of {len(backends)} kinds of device, not of one")
+    rules = {workload.name: workload.rules for workload in find(ROOT / "workloads")}
+    found = calibrate(runs, backends.pop(), rules=rules, profiles=profiles, draws=builds)
     return Drawn(recordings=[folder.name for folder in folders], found=found)
+
+
+def stored(folder: Path) -> Iterator[tuple[str, Backend, list[Run], Mapping[str, Profile]]]:
+    """Each workload of a recording of record.py, or of a machine's folder of baselines."""
+    if (folder / "runs.jsonl").exists():
+        for source in campaign.recorded([folder]):
+            yield source.name, source.backend, source.runs[""], source.profiles
+        return
+    for path in sorted(folder.glob("*.json")):
+        baseline = store.load(folder.parent, folder.name, path.stem)
+        if baseline is not None:
+            yield path.stem, baseline.backend, baseline.runs, store.load_profiles(path, baseline)
 
 
 def page(rows: Sequence[Fresh | Drawn]) -> str:

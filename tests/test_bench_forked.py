@@ -9,6 +9,11 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).with_name("bench")))
+import record
+
+from ai_prof.runs.interpreter import interpreter, probe
+
 FORKED = Path(__file__).with_name("bench") / "forked.py"
 PROGRAM = """
 import atexit, json, os, signal, sys
@@ -48,3 +53,16 @@ def test_a_fork_is_the_program_that_was_asked_for(server, tmp_path, end, code):
     assert done.returncode == code, done.stderr
     if end != "die":
         assert done.stdout.splitlines() == [f"ours {tmp_path} ['{end}'] True", "ended well"]
+
+
+def test_an_interpreter_that_forks_passes_for_one(tmp_path):
+    """The gate asks an interpreter what it has before it runs a workload with it."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    with record.parents(tmp_path, sys.executable, ["json.tool"], 1) as (fork,):
+        assert interpreter(fork) == fork
+        seen = probe(fork, ("json", "no_such_module"))
+        assert seen is not None
+        assert seen.missing == ("no_such_module",)
+        done = subprocess.run([fork, program, "well"], env={"MARK": "ours"}, capture_output=True, check=True)
+    assert done.stdout.splitlines()[-2].endswith(b"True")

@@ -59,12 +59,16 @@ class Cell(NamedTuple):
 
 
 def cells(plan: Plan, workloads: Iterable[Workload]) -> list[Cell]:
-    """The builds of some workloads: without a fault, then by strength, the usual ones first."""
-    names = [workload.name for workload in workloads]
-    made = [(0, Cell(name, None)) for name in names]
-    for name in names:
-        for fault, strengths in plan.strengths.get(name, {}).items():
-            made += [(i, Cell(name, f"{fault}={size:g}")) for i, size in enumerate(strengths, 1)]
+    """The builds of some workloads: without a fault, then by strength, the usual ones first.
+
+    Of one strength, each workload's first faults come before any one's second: whatever time there is, it is
+    shared out.
+    """
+    made: list[tuple[tuple[int, int], Cell]] = []
+    for workload in workloads:
+        made.append(((0, 0), Cell(workload.name, None)))
+        for turn, (fault, strengths) in enumerate(plan.strengths.get(workload.name, {}).items()):
+            made += [((i, turn), Cell(workload.name, f"{fault}={x:g}")) for i, x in enumerate(strengths, 1)]
     return [cell for _, cell in sorted(made, key=lambda each: each[0])]
 
 
@@ -121,20 +125,27 @@ def interpreter(request: Request, *, forked: bool) -> Iterator[Request]:
 
 
 def run(request: Request, plan: Plan, raw: Path, minutes: float, *, forked: bool) -> None:
-    """Make the builds that are missing, as many as fit into the minutes."""
-    begun = time.monotonic()
-    rows, longest = load(raw), 0.0
+    """Make the builds that are missing, as many as fit into the minutes.
+
+    None is begun that takes as long as one with the same fault did where that is more than is left.
+    """
+    end = time.monotonic() + 60 * minutes
+    rows = load(raw)
     todo = missing(plan, prepare(request), rows)
-    for done, cell in enumerate(todo):
-        if time.monotonic() - begun + longest > 60 * minutes:
-            print(f"time is up: {len(todo) - done} builds are missing", flush=True)
-            return
+    made: dict[str, float] = {}
+    left = len(todo)
+    for cell in todo:
+        name = (cell.fault or "").partition("=")[0]
+        if time.monotonic() + made.get(name, 0.0) >= end:
+            continue
         row = build(request, cell, forked=forked)
-        longest = max(longest, row.seconds)
+        made[name] = max(made.get(name, 0.0), row.seconds)
         rows.append(row)
+        left -= 1
         save(raw, rows)
         what = f"{row.workload} {row.fault or 'without a fault'}: {row.reason.value}"
         print(f"{what}, {row.runs} runs, {row.seconds:.0f} s: {row.said or row.why}", flush=True)
+    print(f"{left} of {len(todo)} builds are still missing", flush=True)
 
 
 def main() -> None:

@@ -111,17 +111,15 @@ def build(request: Request, cell: Cell, *, forked: bool) -> fault_page.Row:
 
 
 @contextlib.contextmanager
-def interpreter(request: Request, *, forked: bool) -> Iterator[Request]:
-    """The request, with an interpreter that forks where that is wanted."""
-    if not forked:
-        yield request
+def forks(scene: Scene, *, wanted: bool) -> Iterator[dict[str, str]]:
+    """By workload that imports the framework, an interpreter that forks programs out of one that has."""
+    names = [workload.name for workload in scene.ready if wanted and FORKED in workload.requires]
+    if not names:
+        yield {}
         return
-    scene = prepare(request)
-    python = next((scene.pythons[w.name] for w in scene.ready if FORKED in w.requires), None)
-    if python is None:
-        sys.exit(f"--forked: no workload that can run here imports {FORKED}")
+    python = scene.pythons[names[0]]
     with tempfile.TemporaryDirectory() as folder, parents(Path(folder), python, [FORKED], 1) as (fork,):
-        yield replace(request, python=fork)
+        yield dict.fromkeys(names, fork)
 
 
 def run(request: Request, plan: Plan, raw: Path, minutes: float, *, forked: bool) -> None:
@@ -130,21 +128,23 @@ def run(request: Request, plan: Plan, raw: Path, minutes: float, *, forked: bool
     None is begun that takes as long as one with the same fault did where that is more than is left.
     """
     end = time.monotonic() + 60 * minutes
-    rows = load(raw)
-    todo = missing(plan, prepare(request), rows)
+    rows, scene = load(raw), prepare(request)
+    todo = missing(plan, scene, rows)
     made: dict[str, float] = {}
     left = len(todo)
-    for cell in todo:
-        name = (cell.fault or "").partition("=")[0]
-        if time.monotonic() + made.get(name, 0.0) >= end:
-            continue
-        row = build(request, cell, forked=forked)
-        made[name] = max(made.get(name, 0.0), row.seconds)
-        rows.append(row)
-        left -= 1
-        save(raw, rows)
-        what = f"{row.workload} {row.fault or 'without a fault'}: {row.reason.value}"
-        print(f"{what}, {row.runs} runs, {row.seconds:.0f} s: {row.said or row.why}", flush=True)
+    with forks(scene, wanted=forked) as pythons:
+        for cell in todo:
+            name = (cell.fault or "").partition("=")[0]
+            if time.monotonic() + made.get(name, 0.0) >= end:
+                continue
+            python = pythons.get(cell.workload)
+            row = build(replace(request, python=python or request.python), cell, forked=python is not None)
+            made[name] = max(made.get(name, 0.0), row.seconds)
+            rows.append(row)
+            left -= 1
+            save(raw, rows)
+            what = f"{row.workload} {row.fault or 'without a fault'}: {row.reason.value}"
+            print(f"{what}, {row.runs} runs, {row.seconds:.0f} s: {row.said or row.why}", flush=True)
     print(f"{left} of {len(todo)} builds are still missing", flush=True)
 
 
@@ -157,7 +157,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=20.0, help="0 writes the page alone")
     parser.add_argument("--device", choices=("auto", "cuda", "opencl"), default="auto")
     parser.add_argument("--python", help="the interpreter of the workloads")
-    parser.add_argument("--forked", action="store_true", help=f"fork launches from one that has {FORKED}")
+    parser.add_argument(
+        "--forked", action="store_true", help=f"of what imports {FORKED}: saves seconds a launch"
+    )
     parser.add_argument("--raw", type=Path, default=RAW, help="the file of raw figures to go on with")
     options = parser.parse_args()
     plan = msgspec.toml.decode(PLAN.read_bytes(), type=Plan)
@@ -173,8 +175,7 @@ def main() -> None:
             record=True,
         )
         try:
-            with interpreter(request, forked=options.forked) as wanted:
-                run(wanted, plan, options.raw, options.minutes, forked=options.forked)
+            run(request, plan, options.raw, options.minutes, forked=options.forked)
         except AiProfError as error:
             sys.exit(f"{error}")
     PAGE.write_text(fault_page.page(load(options.raw), plan, sizes(plan)), encoding="utf-8")

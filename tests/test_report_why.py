@@ -64,6 +64,14 @@ def test_copies_that_no_longer_overlap_are_said_first_and_a_shorter_iteration_is
     ]
 
 
+def test_more_synchronizes_are_said_before_the_overlap_that_they_cost():
+    workload = verdicts.regressed_by_structure()
+    workload.cells.append(verdicts.cell("copy_compute_overlap", -0.5, reason=Reason.REGRESSED))
+    counts, overlap, *_ = cause.sentences(workload)
+    assert counts.startswith("Each iteration has 64 more kernels, 1 more synchronize")
+    assert overlap.startswith("Copies run beside kernels for")
+
+
 def test_work_cut_into_more_kernels_is_called_that():
     workload = verdicts.regressed_by_structure()
     workload.cells = [verdicts.cell("kernel_mean_us", -0.5, reason=Reason.REGRESSED)]

@@ -41,7 +41,8 @@ def sentences(workload: WorkloadVerdict) -> list[str]:
     """Say what an iteration does more, then what it spends its longer time on, then where; [] for a pass."""
     if workload.reason not in _EXPLAINED:
         return []
-    told = [_overlap(workload), _counts(workload), _time(workload), *_places(workload)]
+    # What is done more often also costs the overlap: a synchronize keeps copies and kernels apart.
+    told = [_counts(workload), _overlap(workload), _time(workload), *_places(workload)]
     return [sentence for sentence in told if sentence]
 
 

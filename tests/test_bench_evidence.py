@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import lzma
 import re
 import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 
 sys.path.insert(0, str(Path(__file__).with_name("bench")))
 import aa
@@ -19,10 +21,14 @@ from fault_page import Row
 from test_baselines_store import KEY, baseline
 
 from ai_prof.baselines import store
+from ai_prof.gate import decide, screen
 from ai_prof.gate.calibration import Calibrated, Calibration
-from ai_prof.gate.model import Evidence, Reason
+from ai_prof.gate.metrics import Rules
+from ai_prof.gate.model import Evidence, Reason, Run
 from ai_prof.runs.gated import Request
+from ai_prof.runs.launch import profiles_of, with_evidence
 from ai_prof.runs.workloads import find
+from ai_prof.trace.open import open_trace
 
 WORKLOADS = find(Path(__file__).parents[1] / "workloads")
 PLAN = msgspec.toml.decode(faults.PLAN.read_bytes(), type=faults.Plan)
@@ -117,6 +123,44 @@ def test_the_page_tells_what_was_found_and_what_was_named():
         ("torch_train", "delay=1"): "yes",
     }
     assert all(len(line) == len(head) for line in lines)
+
+
+def run_of(name, folder):
+    """A run that captured a program on an H200, and its profile."""
+    path = folder / name / "h-1-0.aiprof"
+    path.parent.mkdir()
+    packed = Path(__file__).parent / "captures" / "h200" / f"{name}.aiprof.xz"
+    path.write_bytes(lzma.decompress(packed.read_bytes()))
+    where = str(path.parent)
+    run = with_evidence(
+        Run(workload="w", session="s", order=0, host="h", started="", capture=where), open_trace(path)
+    )
+    return run, profiles_of([run])
+
+
+@pytest.mark.parametrize(
+    ("program", "fault"),
+    [("sync", "sync"), ("tiny", "tiny"), ("stall_start", "stall"), ("stall_middle", "delay_mid")],
+)
+def test_the_words_looked_for_are_those_of_reports_on_real_captures(program, fault, tmp_path):
+    """The same program with a fault and without, once each, taken for as many runs as a build has."""
+    (base, before), (head, after) = (run_of(name, tmp_path) for name in ("base", program))
+
+    def times(run, count, session):
+        return [msgspec.structs.replace(run, session=session, order=i) for i in range(count)]
+
+    found = before | after
+    fresh = {"w": decide.Fresh(base=times(base, 6, "now"), head=times(head, 6, "now"))}
+    priors = screen.table_priors("cuda")
+    stored = [run for i in range(4) for run in times(base, 3, f"s{i}")]
+    seen = decide.screen_workload(
+        "w", stored, times(head, 3, "now"), rules=Rules(), priors=priors, profiles=found
+    )
+    settled = decide.settle([seen], fresh, rules={}, priors=priors, profiles=found)
+    build = decide.build(settled, run_id="", started="", finished="", device="cuda", machine_key="k")
+    kept = fault_page.row_of(build, "w", f"{fault}=1", 1.0, forked=False)
+    assert kept.reason is Reason.REGRESSED
+    assert PLAN.named(kept), kept.said
 
 
 def test_the_page_without_figures_says_so():

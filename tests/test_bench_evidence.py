@@ -174,8 +174,9 @@ def fresh(**more):
 
 def test_forty_quiet_builds_bound_false_alarms_below_an_eighth():
     rows = [fresh() for _ in range(39)]
-    rows += [fresh(flagged=["a"], worst=1.2, runs=21), fresh(open=["b"], failed=["a"])]
-    head, line = tables(aa.page(rows))
+    rows += [fresh(flagged=["a"], worst=1.2, runs=21), fresh(open=["b"], failed=["a"]), fresh(forked=True)]
+    head, line, forked = tables(aa.page(rows))
+    assert forked[:3] == ["m, launches forked", "a, b, c", "1"]
     told = dict(zip(head, line, strict=True))
     # None of 40: 1 - 0.05^(1/40), the exact bound.
     assert told["at most"] == f"{100 * (1 - 0.05 ** (1 / 40)):.1f} %" == "7.2 %"

@@ -1,6 +1,6 @@
 """Gates this code against itself, again and again: false alarms of the whole gate.
 
-    python tests/bench/aa.py [--builds 20] [--minutes M] [GATE ARGUMENT...]     # fresh builds, made here
+    python tests/bench/aa.py [--builds 20] [--minutes M] [--forked] [GATE ARGUMENT...] # fresh, made here
     python tests/bench/aa.py --from DIR [DIR...] [--builds 200]                 # drawn from stored runs
 
 Fresh builds go through the command itself; the first one records a baseline where there is none. Drawn ones
@@ -14,8 +14,11 @@ Pearson), and how near the rest came. Ends with 1 where more fresh builds failed
 from __future__ import annotations
 
 import argparse
+import contextlib
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from itertools import chain
 from pathlib import Path
@@ -27,6 +30,7 @@ from scipy import special, stats
 sys.path.insert(0, str(Path(__file__).parent))
 import campaign
 import doc_tables
+from record import parents
 
 from ai_prof.baselines import store
 from ai_prof.baselines.files import write_file
@@ -54,12 +58,16 @@ Builds of one code, so that whatever fails is a false alarm. Written by `nox -s 
 statistic over its critical value (of the screen as normal deviates of p): 1 and more flags, and fresh runs of
 both sides decide."""
 FRESH_HEAD = ("machine", "workloads", "builds", "runs", "no verdict", "flagged", "failed", "at most", "worst")
+FORKED = "torch"  # what takes seconds to import
 VERDICTS = frozenset({Reason.PASS, Reason.REGRESSED, Reason.IMPROVED, Reason.STRUCTURE_CHANGED})
 DRAWN_HEAD = ("runs of", "workload", "runs", "starts", "flagged", "failed", "worst total", "worst place")
 
 
 class Fresh(msgspec.Struct, frozen=True, kw_only=True, tag="fresh"):
-    """A build whose runs were made for it; `open` are its workloads that came to no verdict."""
+    """A build whose runs were made for it; `open` are its workloads that came to no verdict.
+
+    With `forked`, launches were forks of an interpreter that had imported the framework.
+    """
 
     machine_key: str
     started: str
@@ -70,6 +78,7 @@ class Fresh(msgspec.Struct, frozen=True, kw_only=True, tag="fresh"):
     failed: list[str]
     open: list[str] = []
     worst: float
+    forked: bool = False
 
 
 class Drawn(msgspec.Struct, frozen=True, kw_only=True, tag="drawn"):
@@ -100,7 +109,7 @@ def worst(verdict: BuildVerdict) -> float:
     return float(special.ndtri(min(p)) / special.ndtri(screen.ALPHA)) if p else 0.0
 
 
-def row_of(verdict: BuildVerdict) -> Fresh:
+def row_of(verdict: BuildVerdict, *, forked: bool) -> Fresh:
     """What is kept of a build."""
     compared = [each for each in verdict.workloads if each.reason is not Reason.SKIPPED]
     return Fresh(
@@ -113,6 +122,7 @@ def row_of(verdict: BuildVerdict) -> Fresh:
         failed=[each.workload for each in compared if each.reason is Reason.REGRESSED],
         open=[each.workload for each in compared if each.reason not in VERDICTS],
         worst=worst(verdict),
+        forked=forked,
     )
 
 
@@ -155,7 +165,8 @@ def page(rows: Sequence[Fresh | Drawn]) -> str:
     drawn = {tuple(row.recordings): row for row in rows if isinstance(row, Drawn)}
     groups: dict[tuple[str, str], list[Fresh]] = {}
     for row in fresh:
-        groups.setdefault((row.machine_key, ", ".join(row.workloads)), []).append(row)
+        machine = row.machine_key + (", launches forked" if row.forked else "")
+        groups.setdefault((machine, ", ".join(row.workloads)), []).append(row)
     lines = [[*key, *_counted(mine)] for key, mine in groups.items()]
     parts = [HEAD, "## Fresh builds", "Every build made its own runs, through `ai-prof gate --against HEAD`."]
     parts.append(doc_tables.table(FRESH_HEAD, lines) if lines else "None was made yet.")
@@ -203,7 +214,7 @@ def gate_fresh(options: argparse.Namespace, arguments: list[str]) -> int:
     begun, failed, builds, longest = time.monotonic(), 0, 0, 0.0
     while builds < options.builds and time.monotonic() - begun + longest <= 60 * options.minutes:
         start = time.monotonic()
-        row = row_of(gate(arguments))
+        row = row_of(gate(arguments), forked=options.forked)
         longest = max(longest, time.monotonic() - start)
         builds, failed = builds + 1, failed + bool(row.failed)
         keep(options.raw, row)
@@ -216,6 +227,17 @@ def gate_fresh(options: argparse.Namespace, arguments: list[str]) -> int:
     return int(stats.binomtest(failed, builds, decide.ALPHA, alternative="greater").pvalue < 0.01)
 
 
+@contextlib.contextmanager
+def forks(*, wanted: bool) -> Iterator[list[str]]:
+    """What has the gate start workloads as forks of an interpreter that has the framework."""
+    if not wanted:
+        yield []
+        return
+    python = shutil.which("python3") or sys.exit("--forked: no python3 on PATH")
+    with tempfile.TemporaryDirectory() as folder, parents(Path(folder), python, [FORKED], 1) as (fork,):
+        yield ["--python", fork]
+
+
 def main() -> None:
     """Gate or draw, and write the page."""
     parser = argparse.ArgumentParser(
@@ -224,6 +246,7 @@ def main() -> None:
     parser.add_argument("--builds", type=int)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="0 writes the page alone")
     parser.add_argument("--from", nargs="+", type=Path, dest="folders", metavar="DIR")
+    parser.add_argument("--forked", action="store_true", help=f"workloads all import {FORKED}: saves seconds")
     parser.add_argument("--raw", type=Path, default=RAW, help="the file of raw figures to go on with")
     options, arguments = parser.parse_known_args()
     code = 0
@@ -233,7 +256,8 @@ def main() -> None:
         print(_of_recordings(row))
     else:
         options.builds = options.builds or 20
-        code = gate_fresh(options, arguments)
+        with forks(wanted=options.forked) as more:
+            code = gate_fresh(options, [*arguments, *more])
     PAGE.write_text(page(load(options.raw)), encoding="utf-8")
     sys.exit(code)
 

@@ -16,6 +16,7 @@ import comparison
 import doc_tables
 import fault_page
 import faults
+import verdicts
 from fake_project import enter
 from fault_page import Row
 from test_baselines_store import KEY, baseline
@@ -182,6 +183,17 @@ def test_forty_quiet_builds_bound_false_alarms_below_an_eighth():
     assert told["at most"] == f"{100 * (1 - 0.05 ** (1 / 40)):.1f} %" == "7.2 %"
     assert (told["builds"], told["no verdict"], told["flagged"], told["failed"]) == ("40", "1", "1", "0")
     assert (told["runs"], told["worst"]) == (str(39 * 9 + 21), "1.20")
+
+
+@pytest.mark.parametrize(("p", "statistic"), [(0.05, 1.0), (0.5, 0.0), (1.0, 0.0), (0.001, 3.0902 / 1.6449)])
+def test_how_near_a_build_came_to_a_flag(p, statistic, tmp_path):
+    cell = verdicts.cell("iteration_ms", 0.0, evidence=Evidence.SCREEN, p_adjusted=p)
+    build = decide.build(
+        [verdicts.workload(cells=[cell])], run_id="", started="", finished="", device="cuda", machine_key="k"
+    )
+    row = aa.row_of(build, forked=False)
+    assert row.worst == pytest.approx(statistic, abs=1e-4)
+    assert aa.keep(tmp_path / "aa.jsonl", row) == aa.load(tmp_path / "aa.jsonl")
 
 
 def test_builds_drawn_from_recordings_are_shown_as_such():

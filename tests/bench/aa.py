@@ -99,14 +99,14 @@ def gate(arguments: list[str]) -> BuildVerdict:
 
 
 def worst(verdict: BuildVerdict) -> float:
-    """The screen's largest statistic over its critical value; 0 where fresh runs took the screen's place."""
+    """The largest statistic of the screen over its critical value; 0 where none points to worse."""
     p = [
         cell.p_adjusted
         for workload in verdict.workloads
         for cell in workload.cells
         if cell.evidence is Evidence.SCREEN and cell.p_adjusted is not None and METRICS[cell.metric].alone
     ]
-    return float(special.ndtri(min(p)) / special.ndtri(screen.ALPHA)) if p else 0.0
+    return max(0.0, float(special.ndtri(min(p)) / special.ndtri(screen.ALPHA))) if p else 0.0
 
 
 def row_of(verdict: BuildVerdict, *, forked: bool) -> Fresh:

@@ -99,8 +99,8 @@ def test_recorded_programs_have_every_submission_of_an_iteration(name):
 def test_host_intervals_equal_a_slow_recount(name):
     trace = open_trace(CAPTURES / f"{name}.aiprof")
     timeline = device_timeline(trace, 0)
-    operations, sequence = timeline.operations, timeline.iterations.sequence
-    order = sequence.operation[sequence.operation >= 0][-1200:]
+    operations, order = timeline.operations, timeline.iterations.operation
+    order = order[order >= 0][-1200:]
     found = host_intervals(trace, 0, operations, order)
     calls = {
         c: (s, t)
@@ -131,9 +131,9 @@ def test_a_delay_put_into_a_recording_appears_where_it_is_and_nowhere_else(name)
     timeline = device_timeline(trace, 0)
     before = profile(trace, timeline)
     place, delay = len(before.names) // 2, 200_000
-    sequence = timeline.iterations.sequence
-    at = sequence.operation[sequence.operation >= 0]
-    first = np.searchsorted(np.flatnonzero(sequence.operation >= 0), timeline.iterations.first_row)
+    order = timeline.iterations.operation
+    at = order[order >= 0]
+    first = np.searchsorted(np.flatnonzero(order >= 0), timeline.iterations.first_row)
     marks = np.sort(timeline.operations.launch[at[first[first + place < len(at)] + place]])
 
     def later(table):

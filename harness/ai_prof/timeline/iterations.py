@@ -13,8 +13,10 @@ from ai_prof.timeline.phase import first_rows
 from ai_prof.timeline.sequence import KERNEL_TOKEN, Sequence, bones, launch_sequence, normalised
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ai_prof.timeline.operations import Operations
-    from ai_prof.trace.model import I64, Trace
+    from ai_prof.trace.model import I32, I64, Trace
 
 MIN_CONFIDENCE = 0.5
 _SURE = 0.8
@@ -28,13 +30,16 @@ _SLOW_START = 1.25  # an early iteration this much longer than the median is war
 
 @dataclass(frozen=True, slots=True)
 class Iterations:
-    """`count` iterations begin at rows `first_row` of `sequence`, at times `starts`; (count,).
+    """`count` iterations begin at rows `first_row` of the launch order, at times `starts`; (count,).
+
+    The launch order is `token` and `operation`, (n,), as in a Sequence.
 
     `warm_up` of them come before the steady state. `last_whole` says whether the last one is complete;
     it has no length, because nothing marks its end. `method` is period, nvtx, profiler_step or none.
     """
 
-    sequence: Sequence
+    token: I32
+    operation: I32
     first_row: I64
     starts: I64
     warm_up: int
@@ -75,7 +80,8 @@ def find_iterations(trace: Trace, operations: Operations, device: int) -> Iterat
     found = _most_periodic(trace, operations, sequence)
     if found is None:
         nothing = np.zeros(0, np.int64)
-        return Iterations(sequence, nothing, nothing, 0, last_whole=False, method="none", confidence=0.0)
+        order = (sequence.token, sequence.operation)
+        return Iterations(*order, nothing, nothing, 0, last_whole=False, method="none", confidence=0.0)
     used, period = found
     rows = first_rows(operations, used, period)
     size = min(period.size, len(used))
@@ -98,7 +104,8 @@ def _iterations(
     # Work of two streams may start out of order; an iteration that starts before the last one is no cut.
     forward = starts > np.concatenate(([starts[0] - 1], np.maximum.accumulate(starts)[:-1]))
     rows, starts = rows[forward], starts[forward]
-    return Iterations(sequence, rows, starts, _warm_up(rows, starts), last_whole, *found)
+    warm_up = _warm_up(rows, starts)
+    return Iterations(sequence.token, sequence.operation, rows, starts, warm_up, last_whole, *found)
 
 
 def _most_periodic(
@@ -109,12 +116,8 @@ def _most_periodic(
     In turn: kernels by name; by normalised name, since shapes choose kernels; without synchronizes; the
     busiest stream alone, since threads interleave as they like; and last the bare bones.
     """
-    coarse = normalised(sequence, trace.names)
-    quiet = coarse.without(coarse.is_sync)
-    streams = operations.stream[quiet.operation]
-    alone = quiet.without(streams != np.bincount(streams).argmax())
     best: tuple[Sequence, Period] | None = None
-    for candidate in (sequence, coarse, quiet, alone):
+    for candidate in _coarser(trace, operations, sequence):
         period = find_period(candidate)
         if period and (best is None or period.explained > best[1].explained):
             best = candidate, period
@@ -123,6 +126,17 @@ def _most_periodic(
     if best and best[1].explained >= MIN_CONFIDENCE and familiar(*best) >= _FAMILIAR:
         return best
     return _by_bones(sequence)
+
+
+def _coarser(trace: Trace, operations: Operations, sequence: Sequence) -> Iterator[Sequence]:
+    """The sequence, and then the coarser ones in turn."""
+    yield sequence
+    coarse = replace(sequence, token=normalised(sequence.token, trace.names))
+    yield coarse
+    quiet = coarse.without(coarse.is_sync)
+    yield quiet
+    streams = operations.stream[quiet.operation]
+    yield quiet.without(streams != np.bincount(streams).argmax())
 
 
 def _by_bones(sequence: Sequence) -> tuple[Sequence, Period] | None:

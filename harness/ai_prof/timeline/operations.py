@@ -35,7 +35,7 @@ class Operations:
     kind: I32
     name: I32
     process: I32
-    stream: I64
+    stream: I32
     correlation: I64
     graph: I64
     graph_node: I64
@@ -123,12 +123,12 @@ def _launches(trace: Trace, correlation: I64) -> tuple[I64, I64, I64]:
     return launch, launched, thread
 
 
-def _number(*columns: I64 | I32) -> I64:
+def _number(*columns: I64 | I32) -> I32:
     """Numbers the distinct rows of some columns from 0."""
     numbers = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         if (column != column[0]).any():
             _, values = np.unique(column, return_inverse=True)
             _, numbers = np.unique(numbers * (len(numbers) + 1) + values.reshape(-1), return_inverse=True)
-    found: I64 = numbers.astype(np.int64).reshape(-1)
+    found: I32 = numbers.astype(np.int32).reshape(-1)
     return found

@@ -9,7 +9,7 @@ pieces, and tokens of one period propose the same multiset. Multisets are compar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ai_prof.timeline.sequence import Sequence
-    from ai_prof.trace.model import I64
+    from ai_prof.trace.model import I32, I64
+
+    Dense = npt.NDArray[np.integer[Any]]
 
 MIN_PIECES = 3
 _WIDTHS = (1, 4, 16, 64)  # tokens in a row that mark an iteration, tried in turn
@@ -52,9 +54,9 @@ class Period:
 class _Pieces:
     """All pieces between successive occurrences of a token, sorted by token and position."""
 
-    token: I64
-    begin: I64
-    size: I64
+    token: Dense
+    begin: I32
+    size: I32
     hash: npt.NDArray[np.uint64]
 
 
@@ -100,30 +102,43 @@ def holds_most(sequence: Sequence, begin: I64, end: I64, period: Period) -> npt.
     return (shared >= (1 - _NEAR) * period.size) & (closest[end - 1] >= begin)
 
 
-def _pieces(token: I64, launch: I64, width: int) -> _Pieces:
+def _pieces(token: I32, launch: I64, width: int) -> _Pieces:
     """The pieces between occurrences of the same `width` tokens in a row."""
-    dense = np.unique(token, return_inverse=True)[1].reshape(-1)
-    random = np.random.default_rng(20240229)
-    number = random.integers(0, 1 << 64, int(dense.max()) + 1, dtype=np.uint64)
-    prefix = np.concatenate((np.zeros(1, np.uint64), np.cumsum(number[dense], dtype=np.uint64)))
+    dense, kinds = _dense(token)
+    number = np.random.default_rng(20240229).integers(0, 1 << 64, kinds, dtype=np.uint64)
+    prefix = np.zeros(len(token) + 1, np.uint64)
+    np.cumsum(number[dense], out=prefix[1:])
     anchor = dense if width == 1 else _grams(number[dense], width)
-    position = np.argsort(anchor, kind="stable")
-    same = anchor[position[1:]] == anchor[position[:-1]]
+    position = np.argsort(anchor, kind="stable").astype(np.int32)
+    anchor = anchor[position]
+    same = anchor[1:] == anchor[:-1]
     begin, end = position[:-1][same], position[1:][same]
-    digest = prefix[end] - prefix[begin]
+    digest = prefix[end]
+    digest -= prefix[begin]
     # A piece inside one launch equals no other.
     inside = np.flatnonzero((launch[begin] == launch[end]) & (launch[begin] > 0))
     digest[inside] = inside.astype(np.uint64)
-    return _Pieces(anchor[begin], begin.astype(np.int64), (end - begin).astype(np.int64), digest)
+    return _Pieces(anchor[:-1][same], begin, end - begin, digest)
 
 
-def _grams(number: npt.NDArray[np.uint64], width: int) -> I64:
+def _dense(token: I32) -> tuple[Dense, int]:
+    """The tokens, which are few and small, numbered from 0 in their order, (n,), and how many there are."""
+    seen = np.zeros(int(token.max()) + 1, bool)
+    seen[token] = True
+    kinds = int(seen.sum())
+    # Numbers of 16 bits are sorted without comparing them.
+    dtype: type[np.integer[Any]] = np.uint16 if kinds <= 1 << 16 else np.int32
+    dense: Dense = (np.cumsum(seen) - 1).astype(dtype)[token]
+    return dense, kinds
+
+
+def _grams(number: npt.NDArray[np.uint64], width: int) -> I32:
     """One number for each row and the `width` - 1 rows that follow it, in order; (n - width + 1,)."""
     rows = len(number) - width + 1
     gram = np.zeros(max(rows, 0), np.uint64)
     for i in range(width if rows > 0 else 0):
         gram = gram * np.uint64(0x9E3779B97F4A7C15) + number[i : i + rows]
-    return np.unique(gram, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return np.unique(gram, return_inverse=True)[1].reshape(-1).astype(np.int32)
 
 
 def _candidates(sequence: Sequence, pieces: _Pieces) -> list[Period]:
@@ -132,13 +147,13 @@ def _candidates(sequence: Sequence, pieces: _Pieces) -> list[Period]:
     if not len(pieces.begin):
         return []
     order = np.lexsort((pieces.hash, pieces.token))
-    kind, digest = pieces.token[order], pieces.hash[order]
+    kind, digest = pieces.token, pieces.hash[order]  # by token they were sorted before
     opens = np.flatnonzero(np.concatenate(([True], (kind[1:] != kind[:-1]) | (digest[1:] != digest[:-1]))))
     counts = np.diff(np.concatenate((opens, [len(order)])))
-    sizes = pieces.size[order][opens]
+    sizes = pieces.size[order[opens]]
     explained = counts * sizes / len(token)
     best: dict[int, tuple[int, int]] = {}
-    occurrences = dict(zip(*(c.tolist() for c in np.unique(pieces.token, return_counts=True)), strict=True))
+    occurrences = np.bincount(pieces.token).tolist()
     for row in np.flatnonzero((counts >= MIN_PIECES) & (explained >= _VIABLE / 2)).tolist():
         # Of the tokens of one period, the one that occurs least outside it.
         key, stray = int(digest[opens[row]]), occurrences[int(kind[opens[row]])] - int(counts[row])
@@ -151,7 +166,8 @@ def _candidates(sequence: Sequence, pieces: _Pieces) -> list[Period]:
 def _period(sequence: Sequence, pieces: _Pieces, which: int, digest: np.uint64) -> Period:
     token = sequence.token
     mine = np.flatnonzero(pieces.token == which)
-    begin, size, equal = pieces.begin[mine], pieces.size[mine], pieces.hash[mine] == digest
+    begin, size = pieces.begin[mine].astype(np.int64), pieces.size[mine].astype(np.int64)
+    equal = pieces.hash[mine] == digest
     wanted = int(size[equal][0])
     steady = np.flatnonzero(equal)
     first, last = int(steady[0]), int(steady[-1])
@@ -173,7 +189,7 @@ def _period(sequence: Sequence, pieces: _Pieces, which: int, digest: np.uint64) 
     return Period(wanted, anchors, equal[first : last + 1], explained, example, contact)
 
 
-def _explained(token: I64, begin: I64, size: I64, equal: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _explained(token: I32, begin: I64, size: I64, equal: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Which pieces are iterations: equal ones beside an equal one, and nearly equal ones beside those.
 
     A token that comes twice per iteration has equal pieces too, but never two in a row.
@@ -190,7 +206,7 @@ def _explained(token: I64, begin: I64, size: I64, equal: npt.NDArray[np.bool_]) 
     return repeated | close
 
 
-def _shared(token: I64, begin: I64, size: I64, example: I64) -> I64:
+def _shared(token: I32, begin: I64, size: I64, example: I32) -> I64:
     """How many rows of each piece an example has too, as multisets; (n,)."""
     kinds, wanted = np.unique(example, return_counts=True)
     piece = np.repeat(np.arange(len(begin)), size)
@@ -210,7 +226,7 @@ def _beside(flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     return beside
 
 
-def _is_layer(token: I64, small: Period, large: Period) -> bool:
+def _is_layer(token: I32, small: Period, large: Period) -> bool:
     """Whether `small` repeats inside the iteration `large`, rather than being the iteration itself.
 
     An iteration meets the host more closely than its layers: it updates the model, or uploads a batch, or
@@ -234,6 +250,6 @@ def _is_layer(token: I64, small: Period, large: Period) -> bool:
     return large.contact > small.contact or (small.contact == large.contact == 0 and small.explained < 1)
 
 
-def _counts(token: I64, period: Period) -> dict[int, int]:
+def _counts(token: I32, period: Period) -> dict[int, int]:
     tokens, counts = np.unique(token[period.example : period.example + period.size], return_counts=True)
     return dict(zip(tokens.tolist(), counts.tolist(), strict=True))

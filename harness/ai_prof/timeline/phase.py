@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ai_prof.timeline.operations import Operations
     from ai_prof.timeline.period import Period
     from ai_prof.timeline.sequence import Sequence
-    from ai_prof.trace.model import I64
+    from ai_prof.trace.model import I32, I64
 
     Flags = npt.NDArray[np.bool_]
 
@@ -110,7 +110,7 @@ def _alike(sequence: Sequence, begins: I64) -> tuple[I64, I64]:
     return before * own, after * own
 
 
-def _most_frequent(values: I64) -> int:
+def _most_frequent(values: I32) -> int:
     distinct, counts = np.unique(values, return_counts=True)
     return int(distinct[counts.argmax()])
 

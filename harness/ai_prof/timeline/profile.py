@@ -23,7 +23,7 @@ from ai_prof.timeline.typical import Typical, typical
 if TYPE_CHECKING:
     from ai_prof.timeline.device import DeviceTimeline
     from ai_prof.timeline.operations import Operations
-    from ai_prof.trace.model import I64, Trace
+    from ai_prof.trace.model import I32, I64, Trace
 
 F32 = npt.NDArray[np.float32]
 I8 = npt.NDArray[np.int8]
@@ -64,13 +64,13 @@ def profile(trace: Trace, timeline: DeviceTimeline) -> Profile | None:
     None where fewer than MIN_ITERATIONS consist of the same operations in the same order.
     """
     found = timeline.iterations
-    rows = np.flatnonzero(found.sequence.operation >= 0)
+    rows = np.flatnonzero(found.operation >= 0)
     edges = np.searchsorted(rows, found.first_row[found.warm_up :])
-    token = normalised(found.sequence, trace.names).token[rows]
+    token = normalised(found.token, trace.names)[rows]
     first, size = _alike(token, edges)
     if len(first) < MIN_ITERATIONS:
         return None
-    operation = found.sequence.operation[rows]
+    operation = found.operation[rows]
     at = first[:, None] + np.arange(size)
     operations = timeline.operations
     example = operation[at[-1]]
@@ -91,7 +91,7 @@ def _typical(trace: Trace, timeline: DeviceTimeline, alike: npt.NDArray[np.intp]
     return typical(trace, timeline, int(edges[chosen]), int(edges[chosen + 1]))
 
 
-def _alike(token: I64, edges: I64) -> tuple[I64, int]:
+def _alike(token: I32, edges: I64) -> tuple[I64, int]:
     """Where the iterations of the most frequent kind begin, and their size.
 
     The very first operation of a program has no submission before it, and its iteration is left out.
@@ -112,7 +112,7 @@ def _numbered(thread: I64) -> I8:
     return np.array([number.get(t, -1) for t in thread.tolist()], np.int8)
 
 
-def _values(trace: Trace, timeline: DeviceTimeline, operation: I64, at: I64) -> F32:
+def _values(trace: Trace, timeline: DeviceTimeline, operation: I32, at: I64) -> F32:
     """The rows of ROWS over iterations whose operations are `operation[at]`, `at` (iterations, P)."""
     operations = timeline.operations
     interval = host_intervals(trace, timeline.device, operations, operation)[at] / 1e3
@@ -128,7 +128,7 @@ def _values(trace: Trace, timeline: DeviceTimeline, operation: I64, at: I64) -> 
 
 
 def host_intervals(
-    trace: Trace, device: int, operations: Operations, operation: I64
+    trace: Trace, device: int, operations: Operations, operation: I32
 ) -> npt.NDArray[np.float64]:
     """The host's own time before each of some operations, ns, (n,); they are given in launch order.
 

@@ -11,12 +11,13 @@ import numpy as np
 from ai_prof.timeline.names import normalise
 from ai_prof.timeline.syncs import host_syncs
 from ai_prof.trace.model import CopyKind
+from ai_prof.trace.tables import compact
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ai_prof.timeline.operations import Operations
-    from ai_prof.trace.model import I64, Trace
+    from ai_prof.trace.model import I32, I64, Trace
 
 SYNC_TOKEN = 0  # tokens below SYNC_TOKEN + 16 are synchronizes, then copies by kind, then kernels by name
 COPY_TOKEN = 16
@@ -35,16 +36,14 @@ _UPDATE = re.compile(
 class Sequence:
     """n rows in launch order: device operations and host synchronizes.
 
-    `operation` is the row in the Operations and -1 for a synchronize; `sync` the row in `trace.syncs`
-    and -1 for an operation; `launch` the correlation, 0 without one; `pause` the host's (with calls) or
-    else the device's idle time before it, ns; `contact` is WAITS, READS, UPLOADS or UPDATES where a row
-    tells of an iteration by itself, else 0.
+    `operation` is the row in the Operations and -1 for a synchronize; `launch` the correlation, 0 without
+    one; `pause` the host's (with calls) or else the device's idle time before it, ns; `contact` is WAITS,
+    READS, UPLOADS or UPDATES where a row tells of an iteration by itself, else 0.
     """
 
-    token: I64
-    contact: I64
-    operation: I64
-    sync: I64
+    token: I32
+    contact: npt.NDArray[np.int8]
+    operation: I32
     launch: I64
     pause: I64
 
@@ -74,41 +73,43 @@ def launch_sequence(trace: Trace, operations: Operations, device: int) -> Sequen
     are ordered by graph node. Work without a correlation follows what started before it.
     """
     process = main_process(operations)
-    ops = np.flatnonzero(operations.process == process)
+    ops = np.flatnonzero(operations.process == process).astype(np.int32)
     correlation = operations.correlation[ops]
-    sync_rows = host_syncs(trace, device, operations)
-    sync_rows = sync_rows[trace.syncs.process[sync_rows] == process]
+    syncs = host_syncs(trace, device, operations)
+    syncs = syncs[trace.syncs.process[syncs] == process]
     if (correlation > 0).mean() > 0.5:
         # Only synchronizes that the same counter numbers have a place in the order of launches.
-        sync_rows = sync_rows[trace.syncs.correlation[sync_rows] > 0]
-        key = _filled(correlation)
-        sync_key = trace.syncs.correlation[sync_rows]
+        syncs = syncs[trace.syncs.correlation[syncs] > 0]
+        order = _order(trace, operations, ops, syncs, (_filled(correlation), trace.syncs.correlation[syncs]))
     else:
-        key, sync_key = operations.start[ops], trace.syncs.start[sync_rows]
-    token = np.concatenate(
-        (_tokens(operations)[ops], SYNC_TOKEN + trace.syncs.kind[sync_rows].astype(np.int64))
-    )
-    start = np.concatenate((operations.start[ops], trace.syncs.start[sync_rows]))
-    node = np.concatenate((operations.graph_node[ops], np.zeros(len(sync_rows), np.int64)))
-    order = np.lexsort((start, node, np.concatenate((key, sync_key))))
-    operation = np.concatenate((ops, np.full(len(sync_rows), -1, np.int64)))[order]
-    sync = np.concatenate((np.full(len(ops), -1, np.int64), sync_rows))[order]
-    launch = np.concatenate((correlation, trace.syncs.correlation[sync_rows]))[order]
-    token = token[order]
+        order = _order(trace, operations, ops, syncs, (operations.start[ops], trace.syncs.start[syncs]))
+    launch = np.concatenate((correlation, trace.syncs.correlation[syncs]))[order]
+    token = np.concatenate((_tokens(operations)[ops], SYNC_TOKEN + trace.syncs.kind[syncs]))[order]
+    operation = np.concatenate((ops, np.full(len(syncs), -1, np.int32)))[order]
+    sync = syncs[order[operation < 0] - len(ops)]
     pauses = _pauses(trace, operations, operation, sync)
-    return Sequence(token, _contact(trace.names, token), operation, sync, launch, pauses)
+    return Sequence(token, _contact(trace.names, token), operation, launch, pauses)
 
 
-def normalised(sequence: Sequence, names: tuple[str, ...]) -> Sequence:
-    """The same with one token for all kernels whose normalised names are equal."""
+def _order(
+    trace: Trace, operations: Operations, ops: I32, syncs: I64, keys: tuple[I64, I64]
+) -> npt.NDArray[np.intp]:
+    """The order of some operations and, numbered after them, synchronizes: by key, graph node and start."""
+    start = np.concatenate((operations.start[ops], trace.syncs.start[syncs]))
+    node = np.concatenate((operations.graph_node[ops], np.zeros(len(syncs), np.int64)))
+    return np.lexsort((start, compact(node), np.concatenate(keys)))
+
+
+def normalised(token: I32, names: tuple[str, ...]) -> I32:
+    """The tokens, (n,), with one for all kernels whose normalised names are equal."""
     numbers: dict[str, int] = {}
     of_name = np.array(
-        [numbers.setdefault(normalise(name), len(numbers)) for name in names] + [len(names)], np.int64
+        [numbers.setdefault(normalise(name), len(numbers)) for name in names] + [len(names)], np.int32
     )
-    kernel = sequence.token >= KERNEL_TOKEN
-    token = sequence.token.copy()
+    kernel = token >= KERNEL_TOKEN
+    token = token.copy()
     token[kernel] = KERNEL_TOKEN + 1 + of_name[token[kernel] - KERNEL_TOKEN - 1]
-    return replace(sequence, token=token)
+    return token
 
 
 def bones(sequence: Sequence) -> tuple[Sequence, I64]:
@@ -124,40 +125,43 @@ def bones(sequence: Sequence) -> tuple[Sequence, I64]:
     return replace(sequence, token=token).without(repeats), np.flatnonzero(~repeats).astype(np.int64)
 
 
-def _contact(names: tuple[str, ...], token: I64) -> I64:
+def _contact(names: tuple[str, ...], token: I32) -> npt.NDArray[np.int8]:
     """How closely each row meets the host or the model; (n,)."""
-    updates = np.array([bool(_UPDATE.search(name)) for name in names] + [False])
-    kernel = np.where(token >= KERNEL_TOKEN, token - KERNEL_TOKEN - 1, -1)
-    chosen = [token < COPY_TOKEN, token == READBACK_TOKEN, token == UPLOAD_TOKEN, updates[kernel]]
-    return np.select(chosen, [WAITS, READS, UPLOADS, UPDATES], 0).astype(np.int64)
+    contact = np.zeros(KERNEL_TOKEN + 1 + len(names), np.int8)  # of each token
+    contact[:COPY_TOKEN], contact[READBACK_TOKEN], contact[UPLOAD_TOKEN] = WAITS, READS, UPLOADS
+    contact[KERNEL_TOKEN + 1 :] = [UPDATES * bool(_UPDATE.search(name)) for name in names]
+    return contact[token]
 
 
 def _filled(correlation: I64) -> I64:
     """Each row's correlation, or the last one before it."""
+    if (correlation > 0).all():
+        return correlation
     last = np.maximum.accumulate(np.where(correlation > 0, np.arange(len(correlation)), 0))
     return correlation[last]
 
 
-def _tokens(operations: Operations) -> I64:
+def _tokens(operations: Operations) -> I32:
     # An unknown name (-1) has a token of its own.
     return np.where(
-        operations.is_kernel,
-        KERNEL_TOKEN + 1 + operations.name.astype(np.int64),
-        COPY_TOKEN + operations.kind.astype(np.int64),
-    )
+        operations.is_kernel, KERNEL_TOKEN + 1 + operations.name, COPY_TOKEN + operations.kind
+    ).astype(np.int32, copy=False)
 
 
-def _pauses(trace: Trace, operations: Operations, operation: I64, sync: I64) -> I64:
-    """Idle time before each row: of the host between its calls, or of the device where no calls are known."""
+def _pauses(trace: Trace, operations: Operations, operation: I32, sync: I64) -> I64:
+    """Idle time before each row: of the host between its calls, or of the device where no calls are known.
+
+    `sync` are the rows in `trace.syncs` of the synchronizes, whose `operation` is -1.
+    """
     if not len(operation):
         return np.zeros(0, np.int64)
-    is_sync = sync >= 0
+    is_sync = operation < 0
     begin = np.where(is_sync, 0, operations.launch[operation])
     end = np.where(is_sync, 0, operations.launched[operation])
     if (begin[~is_sync] >= 0).mean() > 0.9:
-        begin[is_sync], end[is_sync] = trace.syncs.start[sync[is_sync]], trace.syncs.end[sync[is_sync]]
+        begin[is_sync], end[is_sync] = trace.syncs.start[sync], trace.syncs.end[sync]
     else:
-        begin, end = operations.start[operation].copy(), operations.end[operation].copy()
+        begin, end = operations.start[operation], operations.end[operation]
         begin[is_sync] = end[is_sync] = -1
     reach = np.concatenate(([begin[0]], np.maximum.accumulate(end)[:-1]))
     pauses: I64 = np.maximum(begin - reach, 0)

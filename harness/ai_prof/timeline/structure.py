@@ -55,13 +55,10 @@ class Structure:
 
 def structure(trace: Trace, operations: Operations, iterations: Iterations) -> Structure:
     """The structure of each iteration of the device's main process, by launch order."""
-    sequence = iterations.sequence
     edges = iterations.first_row[iterations.warm_up :]
     count = max(len(edges) - 1, 0)
-    iteration = np.searchsorted(edges, np.arange(len(sequence)), side="right") - 1
-    inside = (iteration >= 0) & (iteration < count)
-    operation = sequence.operation[inside]
-    iteration = iteration[inside]
+    iteration = np.repeat(np.arange(count), np.diff(edges))
+    operation = iterations.operation[edges[0] : edges[-1]] if count else iterations.operation[:0]
 
     def per_iteration(chosen: np.ndarray[tuple[int], np.dtype[np.bool_]], weights: I64 | None = None) -> I64:
         total = np.zeros(count, np.int64)
@@ -71,12 +68,8 @@ def structure(trace: Trace, operations: Operations, iterations: Iterations) -> S
     is_operation = operation >= 0
     kernel = is_operation & operations.is_kernel[operation]
     memcpy = is_operation & operations.is_memcpy[operation]
-    launches = np.unique(
-        np.stack((iteration, operations.correlation[operation]), 1)[
-            is_operation & (operations.graph[operation] > 0)
-        ],
-        axis=0,
-    )
+    graphs = np.flatnonzero(is_operation & (operations.graph[operation] > 0))
+    launches = np.unique(np.stack((iteration[graphs], operations.correlation[operation[graphs]]), 1), axis=0)
     counts = {
         "kernels": per_iteration(kernel),
         "copies": per_iteration(memcpy),

@@ -10,8 +10,9 @@ data loader, else `host`.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -31,32 +32,99 @@ CAUSES = ("launch", "sync", "data", "host", "wait", "device", "unknown")
 LATENCY_NS = 5_000
 BETWEEN_CALLS_NS = 100_000
 
+_AT_ONCE = 1 << 18  # gaps; bounds what is made on the way
+
 _LAUNCH, _SYNC, _DATA, _HOST, _WAIT, _DEVICE, _UNKNOWN = range(len(CAUSES))
 
 
 @dataclass(frozen=True, slots=True)
 class GapCauses:
-    """`by_gap` is (n gaps, len(CAUSES)) ns, and its rows add up to the gaps; `next_operation` is (n,).
+    """For each of CAUSES the gaps that have some of it, and its ns in each, which add up to the gaps.
 
-    `sync_shadow` is the gap, in ns, between a synchronize that drained the device and the moment the host
-    leads the device again by what it lost while it waited; no more than that.
+    `next_operation` is (n gaps,). `sync_shadow` is the gap, in ns, between a synchronize that drained the
+    device and the moment the host leads the device again by what it lost while it waited; no more than that.
     """
 
-    by_gap: I64
-    next_operation: I64
+    parts: tuple[tuple[I32, I64], ...]
+    next_operation: I32
     sync_shadow: int
 
     def total(self) -> dict[str, int]:
         """Ns of each cause."""
-        return dict(zip(CAUSES, self.by_gap.sum(axis=0).tolist(), strict=True))
+        return {cause: int(ns.sum()) for cause, (_, ns) in zip(CAUSES, self.parts, strict=True)}
+
+    def of(self, cause: str) -> I64:
+        """Ns of one cause in each gap; (n gaps,)."""
+        gaps, ns = self.parts[CAUSES.index(cause)]
+        column = np.zeros(len(self.next_operation), np.int64)
+        column[gaps] = ns
+        return column
+
+    def main(self) -> I32:
+        """The cause of most of each gap, as its position in CAUSES; (n gaps,)."""
+        most = np.zeros(len(self.next_operation), np.int64)
+        cause = np.zeros(len(self.next_operation), np.int32)
+        for number, (gaps, ns) in enumerate(self.parts):
+            more = ns > most[gaps]
+            most[gaps[more]], cause[gaps[more]] = ns[more], number
+        return cause
+
+
+class _Drains(NamedTuple):
+    """Synchronizes that ended in a gap, at most one in each: (m,) gaps, rising, and when they were."""
+
+    gap: I64
+    start: I64
+    end: I64
+
+
+class _Piece(NamedTuple):
+    """Of some successive gaps: ns by cause, (n, len(CAUSES)), and which the host decides, (n,)."""
+
+    by_gap: I64
+    hosts: npt.NDArray[np.bool_]
+    drains: _Drains
 
 
 def gap_causes(
     trace: Trace, operations: Operations, device: int, gaps: Intervals, iteration_starts: I64
 ) -> GapCauses:
     """Causes of some gaps of a device; `iteration_starts` are starts of operations, any number."""
-    following = np.searchsorted(operations.start, gaps.end, side="left")
-    following = np.minimum(following, len(operations) - 1).astype(np.int64)
+    following = np.searchsorted(operations.start, gaps.end, side="left").astype(np.int32)
+    np.minimum(following, len(operations) - 1, out=following)
+    states = _HostStates(trace, operations, device)
+    begins = range(0, max(len(following), 1), _AT_ONCE)
+    parts: list[list[tuple[I32, I64]]] = [[] for _ in CAUSES]
+    hosts, drains = [], []
+    for begin in begins:
+        some = slice(begin, begin + _AT_ONCE)
+        piece = _causes(
+            states, Intervals(gaps.start[some], gaps.end[some]), following[some], iteration_starts
+        )
+        for part, ns in zip(parts, piece.by_gap.T, strict=True):
+            rows = np.flatnonzero(ns)
+            part.append(((begin + rows).astype(np.int32), ns[rows]))
+        hosts.append(piece.hosts)
+        drains.append(piece.drains._replace(gap=piece.drains.gap + begin))
+    return GapCauses(
+        tuple(
+            (np.concatenate(gap), np.concatenate(ns))
+            for gap, ns in (zip(*part, strict=True) for part in parts)
+        ),
+        following,
+        _sync_shadow(
+            operations,
+            gaps,
+            following,
+            np.concatenate(hosts),
+            _Drains(*map(np.concatenate, zip(*drains, strict=True))),
+        ),
+    )
+
+
+def _causes(states: _HostStates, gaps: Intervals, following: I32, iteration_starts: I64) -> _Piece:
+    """Causes of some gaps, each ended by the operation `following`; (n,)."""
+    operations = states.operations
     by_gap = np.zeros((len(gaps.start), len(CAUSES)), np.int64)
     launched = operations.launched[following]
     known = launched >= 0
@@ -67,7 +135,6 @@ def gap_causes(
     by_gap[:, _WAIT] = ready - by_gap[:, _DEVICE]
     feeds = (operations.kind[following] == CopyKind.HOST_TO_DEVICE) | np.isin(gaps.end, iteration_starts)
     drained = Intervals(np.full(len(gaps.start), -1, np.int64), np.full(len(gaps.start), -1, np.int64))
-    states = _HostStates(trace, operations, device)
     processes, threads = operations.process[following], operations.thread[following]
     for process, thread in _pairs(processes[hosts], threads[hosts]):
         mine = np.flatnonzero(hosts & (processes == process) & (threads == thread))
@@ -79,7 +146,7 @@ def gap_causes(
         in_calls = _sum(calls, calls_gap, len(mine)) - in_sync
         outside = gaps.end[mine] - gaps.start[mine] - in_sync - in_calls
         by_gap[mine, _SYNC], by_gap[mine, _LAUNCH] = in_sync, in_calls
-        feeding = feeds[mine] | under_loader(trace, process, thread, stretches)
+        feeding = feeds[mine] | under_loader(states.trace, process, thread, stretches)
         by_gap[mine, _DATA] = np.where(feeding, outside, 0)
         by_gap[mine, _HOST] = np.where(feeding, 0, outside)
         over = sync.end <= launched[mine[sync_gap]]  # and not waiting for the operation itself
@@ -87,7 +154,8 @@ def gap_causes(
         # Of several in one gap the last stays.
         drained.start[mine[sync_gap[over]]] = blocked.start[which]
         drained.end[mine[sync_gap[over]]] = sync.end[over]
-    return GapCauses(by_gap, following, _sync_shadow(operations, gaps, following, hosts, drained))
+    drains = np.flatnonzero(drained.end >= 0).astype(np.int64)
+    return _Piece(by_gap, hosts, _Drains(drains, drained.start[drains], drained.end[drains]))
 
 
 def _pairs(processes: I32, threads: I64) -> list[tuple[int, int]]:
@@ -104,34 +172,31 @@ class _HostStates:
 
     def __init__(self, trace: Trace, operations: Operations, device: int) -> None:
         self.trace = trace
+        self.operations = operations
         self.sync_rows = host_syncs(trace, device, operations)
         self.sync_threads = sync_threads(trace, self.sync_rows)
         # A copy call that returns after the copy has ended was blocked in it.
         copies = np.flatnonzero(operations.is_memcpy & (operations.launched >= operations.end))
         blocking = call_row(trace, operations.correlation[copies])
-        self.blocking = (trace.calls.kind == CallKind.SYNC) | np.isin(
-            np.arange(len(trace.calls.start)), blocking[blocking >= 0]
-        )
+        self.blocking = trace.calls.kind == CallKind.SYNC
+        self.blocking[blocking[blocking >= 0]] = True
+        self.known: dict[tuple[int, int], tuple[Intervals, Intervals]] = {}
 
     def of(self, process: int, thread: int) -> tuple[Intervals, Intervals]:
         """Blocked; and in calls or at most 100 us between two of them, blocked times included."""
+        if (process, thread) not in self.known:
+            self.known[process, thread] = self._find(process, thread)
+        return self.known[process, thread]
+
+    def _find(self, process: int, thread: int) -> tuple[Intervals, Intervals]:
         calls, syncs = self.trace.calls, self.trace.syncs
         mine = (calls.process == process) & (calls.thread == thread)
         rows = self.sync_rows[(self.sync_threads == thread) & (syncs.process[self.sync_rows] == process)]
         waits = mine & self.blocking
         waiting = union(syncs.start[rows], syncs.end[rows])
         blocked = merge(waiting, union(calls.start[waits], calls.end[waits]))
-        return blocked, _closed(merge(union(calls.start[mine], calls.end[mine]), blocked))
-
-
-def _closed(intervals: Intervals) -> Intervals:
-    """The intervals with their holes of up to BETWEEN_CALLS_NS filled."""
-    if not len(intervals.start):
-        return intervals
-    apart = intervals.start[1:] - intervals.end[:-1] > BETWEEN_CALLS_NS
-    return Intervals(
-        intervals.start[np.concatenate(([True], apart))], intervals.end[np.concatenate((apart, [True]))]
-    )
+        working = union(calls.start[mine], calls.end[mine], BETWEEN_CALLS_NS)
+        return blocked, merge(working, blocked, BETWEEN_CALLS_NS)
 
 
 def _sum(pieces: Intervals, of: I64, count: int) -> I64:
@@ -142,34 +207,55 @@ def _sum(pieces: Intervals, of: I64, count: int) -> I64:
 
 
 def _sync_shadow(
-    operations: Operations, gaps: Intervals, following: I64, hosts: npt.NDArray[np.bool_], drained: Intervals
+    operations: Operations, gaps: Intervals, following: I32, hosts: npt.NDArray[np.bool_], drains: _Drains
 ) -> int:
     """Gap after draining synchronizes, each up to where the host has its lead again.
 
-    `drained` is the synchronize that ended in each gap, -1 without one. Without it the host would have been
-    ahead by the time it waited. Each gap until then takes from that; the rest is made up once some operation
-    waits for the device as long.
+    Without the synchronize the host would have been ahead by the time it waited. Each gap until the next one
+    takes from that; the rest is made up once some operation waits for the device as long.
     """
-    count = len(gaps.start)
-    if not count:
+    if not len(drains.gap):
         return 0
-    number, drains = np.arange(count), drained.end >= 0
-    segment = np.maximum.accumulate(np.where(drains, number, -1))
-    known = segment >= 0
-    begin = np.where(drains, np.maximum(gaps.start, drained.end), gaps.start)
-    ours = np.where(hosts & known, gaps.end - begin, 0)
+    # What one synchronize does is over at the next: pieces that begin with one stand on their own.
+    wanted = np.arange(int(drains.gap[0]), len(following), _AT_ONCE)
+    firsts = np.unique(np.searchsorted(drains.gap, wanted))
+    firsts = firsts[firsts < len(drains.gap)]
+    shadow = 0
+    for first, last in itertools.pairwise([*firsts.tolist(), len(drains.gap)]):
+        some = _Drains(*(column[first:last] for column in drains))
+        begin = int(some.gap[0])
+        end = int(drains.gap[last]) if last < len(drains.gap) else len(following)
+        ours = gaps.end[begin:end] - gaps.start[begin:end]
+        after = some.gap - begin
+        ours[after] = gaps.end[some.gap] - np.maximum(gaps.start[some.gap], some.end)
+        ours[~hosts[begin:end]] = 0
+        shadow += _shadow_of(ours, _lead(operations, following, begin, end), after, some.end - some.start)
+    return shadow
+
+
+def _shadow_of(ours: I64, lead: I64, after: I64, lost: I64) -> int:
+    """The shadow in gaps of which `ours` ns, (n,), are the host's, and by which it led at their end `lead`.
+
+    Gap 0 is the first of `after`, (m,), the gaps in which a synchronize of `lost` ns ended.
+    """
+    number = np.arange(len(ours))
+    of = np.repeat(np.arange(len(after)), np.diff(after, append=len(ours)))
     total = np.cumsum(ours)
-    spent = total - np.where(known, (total - ours)[segment], 0)
-    lost = (drained.end - drained.start)[segment]
+    spent = total - (total - ours)[after][of]
+    lost = lost[of]
     shadow = np.minimum(spent, lost) - np.minimum(spent - ours, lost)
-    leads = np.where(known & (_lead(operations, following) >= lost - spent), number, -1)
+    leads = np.where(lead >= lost - spent, number, -1)
     led = np.concatenate(([-1], np.maximum.accumulate(leads)[:-1]))
-    return int(shadow[known & (segment > led)].sum())
+    return int(shadow[after[of] > led].sum())
 
 
-def _lead(operations: Operations, following: I64) -> I64:
-    """The longest that an operation between each gap and the next waited for the device; ns, (n gaps,)."""
-    waited = np.where(operations.launched >= 0, operations.start - operations.launched, 0)
-    waited[following] = 0  # for these the device waited
-    lead: I64 = np.maximum.reduceat(waited, following)
+def _lead(operations: Operations, following: I32, begin: int, end: int) -> I64:
+    """The longest that an operation between each of some gaps and the next waited for the device, ns."""
+    first, last = int(following[begin]), int(following[end - 1])
+    stop = max(int(following[end]), last + 1) if end < len(following) else len(operations)
+    launched = operations.launched[first:stop]
+    waited = np.where(launched >= 0, operations.start[first:stop] - launched, 0)
+    at = following[begin:end] - first
+    waited[at] = 0  # for these the device waited
+    lead: I64 = np.maximum.reduceat(waited, at)
     return lead

@@ -120,7 +120,7 @@ def _gaps(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
     lengths = busy.gaps.end - busy.gaps.start
     place = placements(timeline)
     found = []
-    for cause, column in by_cause(timeline).items():
+    for cause, column in by_cause(timeline):
         ns = int(column.sum())
         share = ns / busy.window
         if share < NOTABLE or cause == "sync":

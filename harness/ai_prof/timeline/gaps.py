@@ -13,7 +13,12 @@ from ai_prof.timeline.stacks import FrameTime, gap_frames
 from ai_prof.trace.model import CopyKind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
     from ai_prof.timeline.device import DeviceTimeline
+    from ai_prof.timeline.intervals import Intervals
     from ai_prof.timeline.operations import Operations
     from ai_prof.trace.model import I64, Trace
 
@@ -61,14 +66,16 @@ def gap_histogram(timeline: DeviceTimeline) -> GapHistogram:
     return GapHistogram([float(e) for e in EDGES_US], (time / timeline.busy.window).tolist())
 
 
-def by_cause(timeline: DeviceTimeline) -> dict[str, I64]:
-    """Ns of each gap, (n gaps,), by cause; a single stream waits shortly for the device alone."""
-    columns = dict(zip(CAUSES, timeline.causes.by_gap.T, strict=True))
-    if len(np.unique(timeline.operations.stream)) == 1:
-        own = np.where(columns["wait"] <= _OWN_NS, columns["wait"], 0)
-        columns["device"] = columns["device"] + own
-        columns["wait"] = columns["wait"] - own
-    return columns
+def by_cause(timeline: DeviceTimeline) -> Iterator[tuple[str, I64]]:
+    """Each cause with its ns of each gap, (n gaps,); a single stream waits shortly for the device alone."""
+    single = (timeline.operations.stream == timeline.operations.stream[0]).all()
+    for cause in CAUSES:
+        column = timeline.causes.of(cause)
+        if single and cause in {"wait", "device"}:
+            wait = timeline.causes.of("wait")
+            own = np.where(wait <= _OWN_NS, wait, 0)
+            column += own if cause == "device" else -own
+        yield cause, column
 
 
 def placements(timeline: DeviceTimeline) -> I64:
@@ -91,21 +98,18 @@ def placements(timeline: DeviceTimeline) -> I64:
 def longest_gaps(trace: Trace, timeline: DeviceTimeline, count: int = LONGEST) -> list[LongGap]:
     """The longest gaps of the window, the longest first."""
     gaps, operations = timeline.busy.gaps, timeline.operations
-    # The operation before a gap is the one that ends where the gap begins.
-    by_end = np.argsort(operations.end, kind="stable")
-    ends = operations.end[by_end]
-    placement = placements(timeline)
+    placement, main = placements(timeline), timeline.causes.main()
     result = []
-    for i in np.argsort(gaps.start - gaps.end, kind="stable")[:count].tolist():
+    for i in _longest(gaps, count).tolist():
         start, end = int(gaps.start[i]), int(gaps.end[i])
-        last = np.searchsorted(ends, start, side="right") - 1
+        before = _last_to_end(operations, start)
         following = int(timeline.causes.next_operation[i])
         result.append(
             LongGap(
                 start,
                 (end - start) / 1e6,
-                CAUSES[int(timeline.causes.by_gap[i].argmax())],
-                operation_name(trace, operations, int(by_end[last])) if last >= 0 else "",
+                CAUSES[main[i]],
+                operation_name(trace, operations, before) if before >= 0 else "",
                 operation_name(trace, operations, following),
                 *_place(timeline.iterations.starts, start),
                 PLACES[placement[i]],
@@ -116,6 +120,21 @@ def longest_gaps(trace: Trace, timeline: DeviceTimeline, count: int = LONGEST) -
             )
         )
     return result
+
+
+def _longest(gaps: Intervals, count: int) -> npt.NDArray[np.intp]:
+    """The longest gaps, the longest first and of equal ones the earliest."""
+    shortness = gaps.start - gaps.end
+    rows = np.arange(len(shortness))
+    if len(shortness) > count:
+        rows = np.flatnonzero(shortness <= np.partition(shortness, count - 1)[count - 1])
+    return rows[np.argsort(shortness[rows], kind="stable")][:count]
+
+
+def _last_to_end(operations: Operations, time: int) -> int:
+    """The row of the last operation to end before an idle time begins; -1 without one."""
+    end = operations.end[: np.searchsorted(operations.start, time, side="right")]
+    return len(end) - 1 - int(end[::-1].argmax()) if len(end) else -1
 
 
 def _place(starts: I64, time: int) -> tuple[int | None, float | None]:

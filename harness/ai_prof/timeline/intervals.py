@@ -20,8 +20,8 @@ class Intervals(NamedTuple):
 EMPTY = Intervals(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
-def union(start: I64, end: I64) -> Intervals:
-    """The union of any intervals; empty ones (end <= start) add nothing."""
+def union(start: I64, end: I64, hole: int = 0) -> Intervals:
+    """The union of any intervals, holes of up to `hole` ns filled; empty ones (end <= start) add nothing."""
     real = end > start
     if not real.all():
         start, end = start[real], end[real]
@@ -31,7 +31,7 @@ def union(start: I64, end: I64) -> Intervals:
         order = np.argsort(start, kind="stable")
         start, end = start[order], end[order]
     reach = np.maximum.accumulate(end)
-    opens = np.concatenate(([True], start[1:] > reach[:-1]))
+    opens = np.concatenate(([True], start[1:] > (reach[:-1] + hole if hole else reach[:-1])))
     return Intervals(start[opens], reach[np.concatenate((opens[1:], [True]))])
 
 
@@ -82,6 +82,6 @@ def subtract(a: Intervals, b: Intervals) -> Intervals:
     return intersect(a, complement(b, int(a.start[0]), int(a.end[-1])))
 
 
-def merge(a: Intervals, b: Intervals) -> Intervals:
-    """What either covers."""
-    return union(np.concatenate((a.start, b.start)), np.concatenate((a.end, b.end)))
+def merge(a: Intervals, b: Intervals, hole: int = 0) -> Intervals:
+    """What either covers, and holes of up to `hole` ns."""
+    return union(np.concatenate((a.start, b.start)), np.concatenate((a.end, b.end)), hole)

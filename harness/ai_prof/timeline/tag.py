@@ -36,7 +36,7 @@ def tag(trace: Trace, timelines: Sequence[DeviceTimeline]) -> str | None:
         "copy-bound": sum(t.busy.copy_only for t in timelines),
     }
     for timeline in timelines:
-        for cause, column in by_cause(timeline).items():
+        for cause, column in by_cause(timeline):
             if name := _TAGS.get(cause):
                 shares[name] = shares.get(name, 0) + int(column.sum())
     compute = sum(t.busy.kernel for t in timelines) - shares["communication-bound"]

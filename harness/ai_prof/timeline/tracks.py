@@ -40,7 +40,6 @@ def _iterations(timeline: DeviceTimeline) -> Track:
 
 def _gaps(timeline: DeviceTimeline) -> Track:
     """Each gap by the cause of most of it."""
-    gaps, by_gap = timeline.busy.gaps, timeline.causes.by_gap
-    cause = by_gap.argmax(axis=1).astype(np.int32)
-    values = {f"{name}_ns": by_gap[:, i] for i, name in enumerate(CAUSES)}
-    return Track(timeline.device, "gaps", gaps.start, gaps.end, cause, CAUSES, values)
+    gaps, causes = timeline.busy.gaps, timeline.causes
+    values = {f"{name}_ns": causes.of(name) for name in CAUSES}
+    return Track(timeline.device, "gaps", gaps.start, gaps.end, causes.main(), CAUSES, values)

@@ -137,7 +137,7 @@ def _streams(trace: Trace, timeline: DeviceTimeline, cut: _Cut) -> list[Lane]:
 def _gaps(timeline: DeviceTimeline, cut: _Cut) -> Lane:
     gaps = timeline.busy.gaps
     rows = cut.inside(gaps.start, gaps.end)
-    cause = timeline.causes.by_gap[rows].argmax(axis=1)
+    cause = timeline.causes.main()[rows]
     return cut.lane(
         ("gap", "gaps"), (gaps.start[rows], gaps.end[rows]), lambda row: CAUSES[int(cause[row])], GAP_MARKS
     )
@@ -178,6 +178,7 @@ def _waits(trace: Trace, timeline: DeviceTimeline, low: int, high: int) -> list[
     rows = rows[np.argsort(gaps.start[rows] - gaps.end[rows], kind="stable")][:LONGEST]
     by_end = np.argsort(operations.end, kind="stable")
     last = np.searchsorted(operations.end[by_end], gaps.start[rows], side="right") - 1
+    main = timeline.causes.main()
     found = []
     for row, before in zip(rows.tolist(), by_end[np.maximum(last, 0)].tolist(), strict=True):
         after = int(timeline.causes.next_operation[row])
@@ -186,7 +187,7 @@ def _waits(trace: Trace, timeline: DeviceTimeline, low: int, high: int) -> list[
             Wait(
                 before=normalised_name(trace, operations, before),
                 after=normalised_name(trace, operations, after),
-                cause=CAUSES[int(timeline.causes.by_gap[row].argmax())],
+                cause=CAUSES[main[row]],
                 ns=end - start,
                 calls_ms=calls_during(trace, int(operations.process[after]), start, end),
             )

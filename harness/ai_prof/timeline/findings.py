@@ -258,21 +258,20 @@ def _hot_kernel(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
     """The kernel that takes most of the kernel time: where to look once the device is fed."""
     busy, operations = timeline.busy, timeline.operations
     inside = operations.is_kernel & (operations.start >= busy.low) & (operations.start < busy.high)
-    if not inside.any() or busy.kernel < BUSY_STARVED * busy.window:
+    duration, name = (operations.end - operations.start)[inside], operations.name[inside]
+    if not duration.any() or busy.kernel < BUSY_STARVED * busy.window:
         return []
-    duration = (operations.end - operations.start)[inside]
-    ids, inverse = np.unique(operations.name[inside], return_inverse=True)
-    time = np.bincount(inverse.reshape(-1), weights=duration)
-    top = int(time.argmax())
+    time = np.bincount(name + 1, weights=duration)  # an unknown name is -1
+    top = int(time.argmax()) - 1
     return [
         _finding(
             timeline,
             "hot-kernel",
             "info",
-            float(time[top]),
-            kernel=short(trace.names[ids[top]]) if ids[top] >= 0 else "unknown kernel",
-            share_of_kernel_time=float(time[top] / max(time.sum(), 1)),
-            mean_us=float(duration[inverse.reshape(-1) == top].mean()) / 1000,
+            float(time.max()),
+            kernel=short(trace.names[top]) if top >= 0 else "unknown kernel",
+            share_of_kernel_time=float(time.max() / max(time.sum(), 1)),
+            mean_us=float(duration[name == top].mean()) / 1000,
             nvml_memory_utilization=_nvml(trace, timeline, trace.samples.memory_utilization)[0],
         )
     ]

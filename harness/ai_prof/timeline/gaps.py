@@ -78,7 +78,7 @@ def by_cause(timeline: DeviceTimeline) -> Iterator[tuple[str, I64]]:
         yield cause, column
 
 
-def placements(timeline: DeviceTimeline) -> I64:
+def placements(timeline: DeviceTimeline) -> npt.NDArray[np.int8]:
     """Where in an iteration each gap lies, as positions in PLACES; (n gaps,).
 
     `start` is the wait for an iteration's first operation, and what begins in its first tenth; `end` what
@@ -86,13 +86,15 @@ def placements(timeline: DeviceTimeline) -> I64:
     """
     gaps, starts = timeline.busy.gaps, timeline.iterations.starts
     if len(starts) < 2:
-        return np.full(len(gaps.start), PLACES.index("outside"), np.int64)
+        return np.full(len(gaps.start), PLACES.index("outside"), np.int8)
+    first = starts[np.minimum(np.searchsorted(starts, gaps.end), len(starts) - 1)] == gaps.end
     i = np.searchsorted(starts, gaps.start, side="right") - 1
     inside = (i >= 0) & (i < len(starts) - 1)
-    i = np.clip(i, 0, len(starts) - 2)
-    place = (gaps.start - starts[i]) / (starts[i + 1] - starts[i])
-    chosen = [np.isin(gaps.end, starts), ~inside, place < _EDGE, place >= 1 - _EDGE]
-    return np.select(chosen, [PLACES.index(p) for p in ("start", "outside", "start", "end")], 1)
+    np.clip(i, 0, len(starts) - 2, out=i)
+    place = (gaps.start - starts[i]) / np.diff(starts)[i]
+    chosen = [first, ~inside, place < _EDGE, place >= 1 - _EDGE]
+    places = [np.int8(PLACES.index(name)) for name in ("start", "outside", "start", "end")]
+    return np.select(chosen, places, np.int8(PLACES.index("middle")))
 
 
 def longest_gaps(trace: Trace, timeline: DeviceTimeline, count: int = LONGEST) -> list[LongGap]:

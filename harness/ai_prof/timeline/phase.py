@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ai_prof.trace.model import I32, I64
 
     Flags = npt.NDArray[np.bool_]
+    I8 = npt.NDArray[np.int8]
 
 _SAMPLE = 64  # iterations that vote on where an iteration begins
 _AROUND = 3  # rows on either side that tell a beginning from other rows of its token
@@ -91,13 +92,13 @@ def _after_updates(sequence: Sequence) -> Flags:
     return flags
 
 
-def _alike(sequence: Sequence, begins: I64) -> tuple[I64, I64]:
+def _alike(sequence: Sequence, begins: I64) -> tuple[I8, I8]:
     """How many rows just before each row, and from it on, are as at most beginnings; (n,) each.
 
     Both are 0 where the row's own token is another.
     """
     token, around = sequence.token, np.arange(-_AROUND, _AROUND)
-    before, after = np.zeros(len(token), np.int64), np.zeros(len(token), np.int64)
+    before, after = np.zeros(len(token), np.int8), np.zeros(len(token), np.int8)
     inside = begins[(begins >= _AROUND) & (begins + _AROUND <= len(token))]
     if not len(inside):
         return before, after
@@ -115,7 +116,7 @@ def _most_frequent(values: I32) -> int:
     return int(distinct[counts.argmax()])
 
 
-def _most_alike(period: Period, expected: I64, alike: I64) -> I64:
+def _most_alike(period: Period, expected: I64, alike: I8) -> I64:
     """For each anchor the row expected or, where that is none, the most alike since the last anchor."""
     rows = expected.copy()
     candidates = np.flatnonzero(alike >= _ALIKE)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ai_prof.timeline.names import normalise
+from ai_prof.trace.tables import renumbered
 
 if TYPE_CHECKING:
     from ai_prof.timeline.iterations import Iterations
@@ -61,8 +62,10 @@ def structure(trace: Trace, operations: Operations, iterations: Iterations) -> S
     operation = iterations.operation[edges[0] : edges[-1]] if count else iterations.operation[:0]
 
     def per_iteration(chosen: np.ndarray[tuple[int], np.dtype[np.bool_]], weights: I64 | None = None) -> I64:
+        if weights is None:
+            return np.bincount(iteration[chosen], minlength=count).astype(np.int64)
         total = np.zeros(count, np.int64)
-        np.add.at(total, iteration[chosen], 1 if weights is None else weights[chosen])
+        np.add.at(total, iteration[chosen], weights[chosen])
         return total
 
     is_operation = operation >= 0
@@ -84,15 +87,11 @@ def structure(trace: Trace, operations: Operations, iterations: Iterations) -> S
 
 def _multisets(trace: Trace, name: I32, iteration: I64, count: int) -> tuple[tuple[str, ...], I64]:
     """How often each normalised name came in each iteration."""
-    ids, inverse = np.unique(name, return_inverse=True)
     numbers: dict[str, int] = {}
-    of_id = np.array(
-        [
-            numbers.setdefault(normalise(trace.names[i]) if i >= 0 else "?", len(numbers))
-            for i in ids.tolist()
-        ],
-        np.int64,
-    )
-    kernels = np.zeros((count, len(numbers)), np.int64)
-    np.add.at(kernels, (iteration, of_id[inverse.reshape(-1)] if len(ids) else iteration), 1)
-    return tuple(numbers), kernels
+
+    def number(key: int) -> int:
+        return numbers.setdefault(normalise(trace.names[key - 1]) if key else "?", len(numbers))
+
+    of = renumbered(name + 1, number)  # an unknown name is -1
+    cells = np.bincount(iteration * len(numbers) + of, minlength=count * len(numbers))
+    return tuple(numbers), cells.astype(np.int64).reshape(count, len(numbers))

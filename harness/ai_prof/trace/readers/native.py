@@ -345,9 +345,9 @@ class _FileRows:
         return np.where(values > 0, values + self.correlation_base, 0)
 
 
-def _kinds(kind: Any, known: type[IntEnum]) -> I64:
+def _kinds(kind: Ids, known: type[IntEnum]) -> I32:
     """Kinds as they are in the model; those of a later minor version are unknown, 0."""
-    return np.where(np.isin(kind, list(known)), kind, 0).astype(np.int64)
+    return renumbered(kind, lambda key: key if key in set(known) else 0)
 
 
 def _ids(column: Ids) -> I64:

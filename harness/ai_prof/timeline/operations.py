@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from ai_prof.timeline.intervals import Intervals, union
 from ai_prof.trace.model import CopyKind
-from ai_prof.trace.tables import compact
+from ai_prof.trace.tables import compact, renumbered
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -82,7 +83,7 @@ def busy_devices(trace: Trace) -> list[int]:
 def device_operations(trace: Trace, device: int) -> Operations:
     """The work of one device, joined to the calls that asked for it."""
     kernels, memory = trace.kernels, trace.memory
-    k, m = np.flatnonzero(kernels.device == device), np.flatnonzero(memory.device == device)
+    k, m = _rows_of(kernels.device, device), _rows_of(memory.device, device)
 
     def both(name: str) -> npt.NDArray[Any]:
         return np.concatenate((getattr(kernels, name)[k], getattr(memory, name)[m]))
@@ -91,11 +92,18 @@ def device_operations(trace: Trace, device: int) -> Operations:
     whole = ("start", "end", "process", "stream", "correlation", "graph", "graph_node")
     columns = {name: compact(both(name)[order]) for name in whole}
     columns["stream"] = _number(columns["process"], both("context")[order], columns["stream"])
-    columns["kind"] = np.concatenate((np.full(len(k), KERNEL, np.int32), memory.kind[m]))[order]
-    columns["name"] = np.concatenate((kernels.name[k], np.full(len(m), -1, np.int32)))[order]
-    columns["bytes"] = compact(np.concatenate((np.zeros(len(k), np.int64), memory.bytes[m]))[order])
+    name, kind = kernels.name[k], memory.kind[m]
+    columns["kind"] = np.concatenate((np.full(len(name), KERNEL, np.int32), kind))[order]
+    columns["name"] = np.concatenate((name, np.full(len(kind), -1, np.int32)))[order]
+    columns["bytes"] = compact(np.concatenate((np.zeros(len(name), np.int64), memory.bytes[m]))[order])
     columns["launch"], columns["launched"], columns["thread"] = _launches(trace, columns["correlation"])
     return Operations(**columns)
+
+
+def _rows_of(column: I32, device: int) -> npt.NDArray[np.intp] | slice:
+    """The rows of one device; where all are, without a list of them."""
+    mine = column == device
+    return slice(None) if mine.all() else np.flatnonzero(mine)
 
 
 def call_row(trace: Trace, correlation: I64) -> npt.NDArray[np.intp]:
@@ -125,10 +133,15 @@ def _launches(trace: Trace, correlation: I64) -> tuple[I64, I64, I64]:
 
 def _number(*columns: I64 | I32) -> I32:
     """Numbers the distinct rows of some columns from 0."""
-    numbers = np.zeros(len(columns[0]), np.int64)
+    numbers = np.zeros(len(columns[0]), np.int32)
     for column in columns:
         if (column != column[0]).any():
-            _, values = np.unique(column, return_inverse=True)
-            _, numbers = np.unique(numbers * (len(numbers) + 1) + values.reshape(-1), return_inverse=True)
-    found: I32 = numbers.astype(np.int32).reshape(-1)
-    return found
+            values = _ranks(column)
+            numbers = _ranks(numbers.astype(np.int64) * (len(numbers) + 1) + values)
+    return numbers
+
+
+def _ranks(column: I64 | I32) -> I32:
+    """The distinct values numbered from 0 as they rise; (n,)."""
+    count = itertools.count()
+    return renumbered(column, lambda _: next(count))

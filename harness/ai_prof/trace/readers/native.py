@@ -342,7 +342,8 @@ class _FileRows:
 
     def _correlations(self, column: Ids) -> I64:
         values = column.astype(np.int64)
-        return np.where(values > 0, values + self.correlation_base, 0)
+        values[values > 0] += self.correlation_base
+        return values
 
 
 def _kinds(kind: Ids, known: type[IntEnum]) -> I32:

@@ -70,7 +70,7 @@ def test_identical_launches_on_a_busy_host_are_seldom_flagged():
         slept = [places.draw(source, "stall=0.1", "any", rng) for _ in range(5)]
         if source.name != "cl_loader":  # its stall is more work of the loader, a tenth of it none
             assert all(any(one.finding for one in compared) for compared in slept)
-    assert flagged <= 10  # of 80; a place that is wild in one run of five does so at times
+    assert flagged <= 1  # of 80
 
 
 def test_a_table_takes_the_place_between_its_marks(tmp_path):

@@ -63,7 +63,9 @@ def test_places_follow_the_speed_each_in_its_own_way():
     assert model.lam == pytest.approx(1 + (lam - 1) * 1.1 / 1.3, abs=1e-6)
 
 
-@pytest.mark.parametrize(("runs", "critical"), [(2, None), (3, 7), (5, 7), (6, 5), (9, 5), (10, 4), (40, 4)])
+@pytest.mark.parametrize(
+    ("runs", "critical"), [(2, None), (3, 5), (5, 5), (6, 3.5), (9, 3.5), (10, 2.8), (40, 2.8)]
+)
 def test_critical_values_are_frozen(runs, critical):
     assert critical_value(runs) == critical
 
@@ -203,6 +205,24 @@ def test_one_wild_run_of_the_baseline_hides_nothing():
     new = wild(program.runs(3), 75, [300.0] * 3)
     (finding,) = findings(compare(old, new, FLOORS), "host_slow")
     assert 75 in finding.positions
+
+
+def test_two_runs_of_three_that_were_disturbed_at_one_place_tell_of_no_change():
+    program = decode(4)
+    old, calm = program.runs(10), program.runs(3)
+    for delays in itertools.permutations([0.0, 3000.0, 9000.0]):
+        assert not findings(compare(old, wild(calm, 75, delays), FLOORS), "host_slow")
+    assert findings(compare(old, wild(calm, 75, [300.0, 3000.0, 9000.0]), FLOORS), "host_slow")
+
+
+def test_a_delay_that_wanders_between_neighbours_is_none_of_either():
+    """A quarter of the iterations waits for a core at one call, the candidates' at the call after it."""
+    program = decode(9)
+    old, new = wild(program.runs(10), 60, [5000.0] * 10), program.runs(3)
+    moved = wild(wild(new, 60, [3000.0] * 3), 61, [4000.0] * 3)
+    assert not findings(compare(old, moved, FLOORS), "host_slow")
+    (elsewhere,) = findings(compare(old, wild(moved, 100, [300.0] * 3), FLOORS), "host_slow")
+    assert elsewhere.positions == (100,)
 
 
 def test_where_the_structure_differs_the_rest_is_compared():

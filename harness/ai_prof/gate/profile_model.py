@@ -19,7 +19,7 @@ PRIOR_RUNS = 10.0  # what the expected spread counts for, in runs
 SPREAD_LIMIT = 0.2  # what one run may tell of the spread by itself
 SPEED_PRIOR = 0.2  # runs' squared speeds below which lambda stays near 1
 SPEED_ERROR = 0.15  # lambda's own error before any run was seen
-LAMBDA = (0.5, 1.5)
+LAMBDA = (0.25, 1.5)
 
 
 @dataclass(frozen=True, slots=True)

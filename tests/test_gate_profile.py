@@ -4,6 +4,7 @@ import itertools
 import math
 from dataclasses import replace
 
+import aiprof_file as af
 import numpy as np
 import pytest
 from gate_profiles import decode, train
@@ -19,6 +20,8 @@ from ai_prof.gate.model import Evidence, Reason
 from ai_prof.gate.profile import adjusted_us, compare, critical_value
 from ai_prof.gate.profile_align import align
 from ai_prof.gate.profile_model import Threads, fit
+from ai_prof.timeline.evidence import evidence
+from ai_prof.trace.open import open_trace
 
 FLOORS = {"host": 20.0, "host_slow": 20.0, "kernel": 20.0}
 PRIORS = screen.table_priors("cuda")
@@ -175,6 +178,40 @@ def test_an_iteration_that_begins_elsewhere_is_turned_back():
         for run in new
     ]
     assert compare(old, turned, FLOORS) == compare(old, new, FLOORS)
+
+
+def paused(folder, pauses, *, added=False):
+    """Evidence of a loop of ten kernels, with pauses of the host in us before some of them."""
+    program = af.Program()
+    for _ in range(40):
+        for i in range(10):
+            program.work(1000 * pauses.get(i, 10))
+            program.launch(f"kernel_{'abcdefghij'[i]}", 5_000)
+            if added and i == 7:
+                program.launch("added", 5_000)
+    folder.mkdir()
+    return evidence(open_trace(program.write(folder)))
+
+
+def test_an_iteration_that_begins_after_another_pause_has_the_same_counts_and_places(tmp_path):
+    """Nothing fixes where the loop begins but its longest pause, and a delay of another makes that one it."""
+    old = paused(tmp_path / "old", {0: 400})
+    new = paused(tmp_path / "new", {0: 400, 6: 500})
+    assert (old.profile.names[0], new.profile.names[0]) == ("kernel_a", "kernel_g")
+    assert (new.structure, new.kernels) == (old.structure, old.kernels)
+    runs = align(old.profile, [old.profile, new.profile])
+    grown = np.diff(np.exp(runs.row("host_p25")), axis=0)[0]
+    assert grown == pytest.approx([0] * 6 + [490] + [0] * 3, abs=0.1)
+
+
+def test_one_with_more_work_that_begins_elsewhere_is_turned_back_too(tmp_path):
+    old = paused(tmp_path / "old", {0: 400})
+    new = paused(tmp_path / "new", {0: 400, 6: 500}, added=True)
+    assert (old.profile.names[0], new.profile.names[0]) == ("kernel_a", "kernel_g")
+    runs = align(old.profile, [old.profile, new.profile])
+    assert runs.position.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 9]  # before kernel_i there is another one now
+    grown = np.diff(np.exp(runs.row("host_p25")), axis=0)[0]
+    assert grown == pytest.approx([0] * 6 + [490] + [0] * 2, abs=0.1)
 
 
 def wild(runs, place, us):

@@ -60,15 +60,30 @@ def align(reference: Profile, profiles: Sequence[Profile]) -> Aligned | None:
 
 
 def _matched(reference: tuple[str, ...], other: tuple[str, ...]) -> I64:
-    """For each position of the reference the same work's position in `other`, -1 where it has none."""
+    """For each position of the reference the same work's position in `other`, -1 where it has none.
+
+    Either may begin elsewhere in the cycle: an iteration begins after its longest pause, and a delay may move
+    that. Where `other` begins as it does is tried first.
+    """
     turned = _turned(reference, other)
     if turned is not None:
         return turned
+    longest = SequenceMatcher(None, reference, other + other, autojunk=False).find_longest_match()
+    ways = [_pieces(reference, other, shift) for shift in (0, (longest.b - longest.a) % len(other))]
+    return max(ways, key=lambda found: int((found >= 0).sum()))
+
+
+def _pieces(reference: tuple[str, ...], other: tuple[str, ...], shift: int) -> I64:
+    """The same by the longest pieces in common, `other` begun `shift` positions later; without their first.
+
+    The time before that one is measured from other work.
+    """
+    begun = other[shift:] + other[:shift]
     found = np.full(len(reference), -1, np.int64)
-    for block in SequenceMatcher(None, reference, other, autojunk=False).get_matching_blocks():
-        skip = 0 if block.a == block.b == 0 else 1
-        at = np.arange(skip, block.size)
-        found[block.a + at] = block.b + at
+    for block in SequenceMatcher(None, reference, begun, autojunk=False).get_matching_blocks():
+        whole = block.a == block.b == 0 and reference[-1] == begun[-1]
+        at = np.arange(0 if whole else 1, block.size)
+        found[block.a + at] = (block.b + at + shift) % len(other)
     return found
 
 

@@ -96,9 +96,11 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def init(session: nox.Session) -> None:
-    """Run `ai-prof init` in a new repository and its noxfile from nothing; takes minutes."""
+    """Run what others install: `ai-prof init`'s noxfile, the action, a release; takes minutes."""
     install(session, *TEST_TOOLS)
-    session.run("pytest", "-m", "long", "tests/test_init.py", *session.posargs)
+    session.run(
+        "pytest", "-m", "long", "tests/test_init.py", "tests/test_workflow_steps.py", *session.posargs
+    )
 
 
 @nox.session

@@ -4,83 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import subprocess
-import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from workflow_runner import FLOWS, ROOT, Runner, step, steps, yaml
 
-yaml = pytest.importorskip("yaml")
-
-ROOT = Path(__file__).parents[1]
-FLOWS = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / ".github/workflows").glob("*.yml")}
-ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
-AUTHOR = {
-    **{f"GIT_{who}_NAME": "a" for who in ("AUTHOR", "COMMITTER")},
-    **{f"GIT_{who}_EMAIL": "a@b.c" for who in ("AUTHOR", "COMMITTER")},
-}
-GH = """#!{python}
-import json, os, sys
-asked = json.loads(open(os.environ["GH_ANSWERS"]).read())
-body = sys.stdin.read() if "--input" in sys.argv else None
-if "--body-file" in sys.argv:
-    body = open(sys.argv[sys.argv.index("--body-file") + 1]).read()
-with open(os.environ["GH_LOG"], "a") as log:
-    log.write(json.dumps([sys.argv[1:], body]) + "\\n")
-print(json.dumps(asked.get(sys.argv[2] if len(sys.argv) > 2 else "", {{}})))
-"""
-
-
-def step(flow: str, job: str, name: str) -> dict[str, Any]:
-    return next(s for s in FLOWS[flow]["jobs"][job]["steps"] if s.get("name") == name)
-
-
-class Runner:
-    """A folder that stands for a runner's, with a `gh` that writes down what it is asked."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "temp").mkdir()
-        (folder / "bin").mkdir()
-        self.workspace = folder / "workspace"
-        self.workspace.mkdir()
-        self.summary, self.log, self.answers = (folder / name for name in ("summary", "log", "answers"))
-        self.answers.write_text("{}")
-        gh = folder / "bin" / "gh"
-        gh.write_text(GH.format(python=sys.executable))
-        gh.chmod(gh.stat().st_mode | stat.S_IXUSR)
-
-    def run(self, step: dict[str, Any], **variables: str) -> subprocess.CompletedProcess[str]:
-        script = self.folder / "script"
-        script.write_text(step["run"])
-        python = "python" in step.get("shell", "bash")
-        command = [sys.executable] if python else ["bash", "--noprofile", "--norc", "-e"]
-        env = {
-            **{k: v for k, v in os.environ.items() if not k.startswith(("GIT_", "AI_PROF_"))},
-            **AUTHOR,
-            "PATH": f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
-            "RUNNER_TEMP": str(self.folder / "temp"),
-            "GITHUB_STEP_SUMMARY": str(self.summary),
-            "GITHUB_OUTPUT": str(self.folder / "output"),
-            "GH_LOG": str(self.log),
-            "GH_ANSWERS": str(self.answers),
-            **variables,
-        }
-        return subprocess.run(
-            [*command, script], cwd=self.workspace, env=env, capture_output=True, text=True, check=False
-        )
-
-    def asked(self) -> list[tuple[list[str], str | None]]:
-        lines = self.log.read_text().splitlines() if self.log.exists() else []
-        return [(arguments, body) for arguments, body in map(json.loads, lines)]
-
-    def git(self, *arguments: str, folder: Path | None = None) -> str:
-        command = ["git", *arguments]
-        env = {**os.environ, **AUTHOR}
-        where = folder or self.workspace
-        return subprocess.run(command, cwd=where, env=env, check=True, capture_output=True, text=True).stdout
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -100,11 +31,8 @@ def test_every_action_is_pinned_and_no_job_has_a_right_that_it_does_not_name() -
 
 
 def test_no_step_holds_an_expression_in_its_script() -> None:
-    jobs = [job for flow in FLOWS.values() for job in flow["jobs"].values()]
-    steps = [each for job in jobs for each in job["steps"]] + ACTION["runs"]["steps"]
-    matrix = ("${{ matrix.",)
-    for script in (each["run"] for each in steps if "run" in each):
-        assert "${{" not in script.replace(matrix[0], ""), script
+    for script in (each["run"] for each in steps().values()):
+        assert "${{" not in script, script
 
 
 def test_the_gpu_runner_sees_no_fork_and_holds_no_right_to_write() -> None:
@@ -272,7 +200,7 @@ def test_the_action_ends_as_the_gate_does(runner: Runner, code: int) -> None:
         f"exit {code}\n"
     )
     program.chmod(0o755)
-    gate = next(each for each in ACTION["runs"]["steps"] if each.get("id") == "gate")
+    gate = step("action", "composite", "Gate")
     assert runner.run(gate, ARGUMENTS="--runs 4  train").returncode == code
     assert (runner.workspace / "said").read_text() == "gate --runs 4 train\n"
     assert (runner.folder / "output").read_text() == f"exit-code={code}\n"

@@ -127,10 +127,7 @@ def test_without_a_synchronize_there_is_no_shadow(tmp_path):
     assert device_timeline(native.read([program.write(tmp_path)]), 0).causes.sync_shadow == 0
 
 
-@given(seed=st.integers(0, 2**32), calls=st.booleans())
-@example(seed=1171004, calls=False)  # its last iteration is cut by the end
-@settings(max_examples=40)
-def test_causes_add_up_to_every_gap(tmp_path, seed, calls):
+def any_program(seed, *, calls):
     rng = random.Random(seed)
     program = af.Program(calls=calls)
     for _ in range(rng.randrange(2, 60)):
@@ -145,7 +142,26 @@ def test_causes_add_up_to_every_gap(tmp_path, seed, calls):
         else:
             program.launch(rng.choice("abc"), rng.randrange(1, 40_000), stream=rng.choice([7, 8]))
     program.launch("last", 5_000)
-    found = device_timeline(native.read([program.write(tmp_path)]), 0)
+    return program
+
+
+@given(seed=st.integers(0, 2**32), at_once=st.integers(1, 9))
+@settings(max_examples=40)
+def test_pieces_of_any_size_give_the_same_causes(tmp_path, seed, at_once):
+    trace = native.read([any_program(seed, calls=True).write(tmp_path)])
+    whole = device_timeline(trace, 0).causes
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ai_prof.timeline.causes._AT_ONCE", at_once)
+        pieces = device_timeline(trace, 0).causes
+    assert [pieces.of(cause).tolist() for cause in CAUSES] == [whole.of(cause).tolist() for cause in CAUSES]
+    assert pieces.sync_shadow == whole.sync_shadow
+
+
+@given(seed=st.integers(0, 2**32), calls=st.booleans())
+@example(seed=1171004, calls=False)  # its last iteration is cut by the end
+@settings(max_examples=40)
+def test_causes_add_up_to_every_gap(tmp_path, seed, calls):
+    found = device_timeline(native.read([any_program(seed, calls=calls).write(tmp_path)]), 0)
     gaps = found.busy.gaps
     by_gap = np.stack([found.causes.of(cause) for cause in CAUSES], axis=1)
     assert by_gap.sum(axis=1).tolist() == (gaps.end - gaps.start).tolist()

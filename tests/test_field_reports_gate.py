@@ -1,9 +1,9 @@
 """What goes wrong with gates in the field, one test a kind of fault, where no other file is its natural home.
 
-Elsewhere: identical code that is flagged (test_gate_decide, test_gate_confirm), disturbed runs and their
-repeats (test_runs_environment, test_runs_launch), jittering machine keys and foreign baselines
-(test_baselines_store), slow drift (test_gate_drift), blind refreshes (test_baselines_refresh), a comment that
-cannot be posted (test_workflows).
+Elsewhere: identical code that is flagged (23: test_gate_decide, test_gate_confirm), disturbed runs and their
+repeats (24: test_runs_environment, test_runs_launch), jittering machine keys and foreign baselines
+(28: test_baselines_store), slow drift (29: test_gate_drift), blind refreshes (31: test_baselines_refresh), a
+report's own run (33: test_report_text), a comment that cannot be posted (34: test_workflows).
 """
 
 from __future__ import annotations

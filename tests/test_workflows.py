@@ -46,6 +46,15 @@ def test_the_gpu_runner_sees_no_fork_and_holds_no_right_to_write() -> None:
     assert "head.repo.full_name == github.repository" in gate
 
 
+def test_a_comment_that_cannot_be_posted_decides_no_build() -> None:
+    """A run of its own posts it once the build's has ended; no job of the build may, or tries."""
+    begins = FLOWS["comment"].get("on") or FLOWS["comment"][True]  # YAML 1.1 reads a bare `on` as true
+    assert begins == {"workflow_run": {"workflows": ["profile"], "types": ["completed"]}}
+    for job in FLOWS["profile"]["jobs"].values():
+        assert "pull-requests" not in job["permissions"]
+        assert not any("/comments" in each.get("run", "") for each in job["steps"])
+
+
 COMMENT = ("comment", "comment", "Comment")
 REPORT = """# 1 of 2 workloads regressed #7
 

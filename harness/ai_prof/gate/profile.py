@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ai_prof.gate.profile_align import Aligned, align
-from ai_prof.gate.profile_model import DEVICE, HOST, HOST_SLOW, Noise, Threads, fit, left_over, variance
+from ai_prof.gate.profile_model import (
+    DEVICE,
+    HOST,
+    HOST_SLOW,
+    Noise,
+    Threads,
+    fit,
+    left_over,
+    shared_variance,
+    variance,
+)
 from ai_prof.timeline.names import short
 from ai_prof.timeline.operations import KERNEL
 
@@ -206,7 +216,9 @@ def _test(part: Aligned, count: int, aspect: Aspect) -> _Test:
     speed = model.speed(x[count:])
     predicted, taken = model.predicted(speed), np.exp(x[count:])
     seen, expected = left_over(x[:count], threads)
-    spread = variance(sums.of(seen), sums.of(expected), noise)
+    # A device that other work disturbs is disturbed at any kernel; a host's places differ by what they do.
+    known = shared_variance(seen, expected, noise) if aspect == "kernel" else noise.spread**2
+    spread = variance(sums.of(seen), sums.of(expected), known)
     least = noise.least_us**2 * sums.of(np.ones((1, sums.size)))
     doubt = sums.of(model.doubt(speed))
     wander = sums.of(_unsettled(part, count)[None, :]) if aspect == "host_slow" else np.zeros(1)

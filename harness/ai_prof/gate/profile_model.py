@@ -91,17 +91,31 @@ def left_over(x: F64, threads: Threads) -> tuple[F64, F64]:
     return residual, predicted
 
 
-def variance(residual: F64, predicted: F64, noise: Noise) -> F64:
+def variance(residual: F64, predicted: F64, expected: float) -> F64:
     """The relative variance of a position or a sum of some, from residuals and predictions (R, P).
 
-    The largest residual counts for no more than the second, or SPREAD_LIMIT: one wild run tells of no wider
-    spread, two do.
+    `expected` is what it would be taken for before its runs were seen.
+    """
+    seen = _squares(residual, predicted).sum(axis=0)
+    own: F64 = (PRIOR_RUNS * expected + seen) / (PRIOR_RUNS + len(residual))
+    return own
+
+
+def shared_variance(residual: F64, predicted: F64, noise: Noise) -> float:
+    """The relative variance that positions have on the average, and no less than noise's."""
+    return max(noise.spread**2, float(_squares(residual, predicted).mean()))
+
+
+def _squares(residual: F64, predicted: F64) -> F64:
+    """The squares of the relative residuals, (R, P).
+
+    The largest counts for no more than the second, or SPREAD_LIMIT: one wild run tells of no wider spread,
+    two do.
     """
     squares = (residual / predicted) ** 2
     second = np.partition(squares, -2, axis=0)[-2]
-    seen = np.minimum(squares, np.maximum(second, SPREAD_LIMIT**2)).sum(axis=0)
-    expected: F64 = (PRIOR_RUNS * noise.spread**2 + seen) / (PRIOR_RUNS + len(residual))
-    return expected
+    bounded: F64 = np.minimum(squares, np.maximum(second, SPREAD_LIMIT**2))
+    return bounded
 
 
 def _speed(d: F64, b: F64, lam: F64, threads: Threads) -> F64:

@@ -113,6 +113,14 @@ def test_a_baseline_is_named_by_its_place_in_the_project(monkeypatch, tmp_path):
     assert f'title="{inside.baseline["sha256"]}">9f86d081884c</td>' in page
 
 
+def test_rows_of_fresh_runs_are_not_taken_for_the_stored_baseline():
+    said = "baseline and candidate of a confirmed row are the fresh runs of both"
+    assert said in html.render(verdicts.build(verdicts.regressed_by_time(), exit_code=1))
+    page = html.render(verdicts.passing())
+    assert said not in page
+    assert "<td>2025-01-10 10:29:00 UTC</td>" in page
+
+
 def test_workloads_stand_in_order_and_unchanged_ones_are_folded():
     page = html.render(verdicts.mixed())
     names = re.findall(r'<h2 id="workload-\d+-name">(.*?)</h2>', page)

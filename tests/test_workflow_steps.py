@@ -138,7 +138,7 @@ def test_the_action_installs_what_it_gates_with(runner: Runner) -> None:
     for each in ACTION:
         said = succeed(runner, *each, PYTHON=sys.executable, SOURCE=str(ROOT))
     assert "A capture can work here." in said
-    assert "nothing to compare" in succeed(runner, "action", "composite", "Gate", ARGUMENTS="", code=2)
+    assert "no workloads in" in succeed(runner, "action", "composite", "Gate", ARGUMENTS="", code=2)
 
 
 @pytest.mark.long

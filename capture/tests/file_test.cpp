@@ -75,6 +75,18 @@ void names_are_exclusive() {
   CHECK(second->path().ends_with("h-1-1.aiprof"));
 }
 
+// A program that has closed its standard input gets that number for what it opens next.
+void standard_streams_are_left_to_the_program() {
+  const Folder folder;
+  CHECK(in_child([&] {
+          std::string problem;
+          close(STDIN_FILENO);
+          const auto file = FileWriter::create({folder.path, "h", 1, "{}", 0}, problem);
+          CHECK(file != nullptr && put(*file, {}) == FileWriter::Put::kWritten);
+          CHECK(open("/dev/null", O_RDONLY) == STDIN_FILENO);
+        }) == 0);
+}
+
 void a_bad_folder_is_told() {
   std::string problem;
   CHECK(FileWriter::create({"/proc/none/x", "h", 1, "{}", 0}, problem) == nullptr);
@@ -140,6 +152,7 @@ int main() {
   header_and_blocks_come_back();
   checksums_hold();
   names_are_exclusive();
+  standard_streams_are_left_to_the_program();
   a_bad_folder_is_told();
   the_bound_leaves_room_for_the_end();
   a_failed_write_is_undone();

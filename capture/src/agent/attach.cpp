@@ -11,12 +11,14 @@
 #include "agent/descriptors.h"
 #include "agent/serve.h"
 #include "core/signals_blocked.h"
+#include "core/standard_streams.h"
 
 namespace ai_prof::agent {
 namespace {
 
 // On the agent's thread.
 void run(Control& control, int control_descriptor, int socket) noexcept {
+  control_descriptor = off_standard_streams(control_descriptor);  // attachers find it by its name
   const Passed passed = receive(socket);
   close(socket);
   if (passed.output >= 0) {

@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "core/standard_streams.h"
+
 namespace ai_prof::agent {
 
 Passed receive(int socket) noexcept {
@@ -22,8 +24,8 @@ Passed receive(int socket) noexcept {
   int found[2] = {-1, -1};
   const std::size_t bytes = header->cmsg_len - CMSG_LEN(0);
   std::memcpy(found, CMSG_DATA(header), bytes < sizeof found ? bytes : sizeof found);
-  passed.output = found[0];
-  passed.cupti = found[1];
+  passed.output = off_standard_streams(found[0]);
+  passed.cupti = off_standard_streams(found[1]);
   return passed;
 }
 

@@ -14,6 +14,7 @@
 #include "agent/serve.h"
 #include "core/say.h"
 #include "core/signals_blocked.h"
+#include "core/standard_streams.h"
 
 namespace ai_prof::agent {
 namespace {
@@ -21,7 +22,8 @@ namespace {
 constexpr std::chrono::milliseconds kLook{250};  // a process may stand by for weeks
 
 Control* new_page() noexcept {
-  const int descriptor = memfd_create(kStandbyName, MFD_CLOEXEC);  // stays open: attachers find it
+  // Stays open: attachers find it.
+  const int descriptor = off_standard_streams(memfd_create(kStandbyName, MFD_CLOEXEC));
   if (descriptor < 0 || ftruncate(descriptor, sizeof(Control)) != 0) return nullptr;
   void* page = mmap(nullptr, sizeof(Control), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (page == MAP_FAILED) return nullptr;

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "core/crc32c.h"
+#include "core/standard_streams.h"
 
 namespace ai_prof {
 namespace {
@@ -98,7 +99,7 @@ std::unique_ptr<FileWriter> FileWriter::open_new(const FileWish& wish, std::stri
   std::string path;
   for (int n = 0; n < kMostFiles && descriptor < 0; ++n) {
     path = stem + std::to_string(n) + ".aiprof";
-    descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    descriptor = off_standard_streams(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (descriptor < 0 && errno != EEXIST) break;
   }
   if (descriptor < 0) {

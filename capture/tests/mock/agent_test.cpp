@@ -183,6 +183,19 @@ void bad_input_is_told_to_the_attacher() {
   CHECK(other.enter(-1) == 1);
 }
 
+// A program that has closed its standard input: the attacher's page got that number.
+void standard_streams_are_left_to_the_program(const Folder& folder) {
+  close(STDIN_FILENO);
+  const Attacher attacher(settings());
+  const std::string path = folder.path / "streams";
+  CHECK(attacher.enter(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) == 0);
+  CHECK(attacher.reaches(kReady));
+  CHECK(open("/dev/null", O_RDONLY) == STDIN_FILENO);
+  attacher.control->request = kStop;
+  CHECK(attacher.reaches(kNoCuda));
+  CHECK(fcntl(STDIN_FILENO, F_GETFD) == 0);  // not closed with the page
+}
+
 // As an attacher does with a process that was started in standby, twice.
 void standby_is_woken(const Folder& folder, int (*initialize)()) {
   CHECK(initialize() == 1);
@@ -250,6 +263,7 @@ int main(int count, char** words) {
   without_cuda_nothing_is_written(folder);
   cuda_may_come_up_while_it_is_waited_for(folder);
   bad_input_is_told_to_the_attacher();
+  standard_streams_are_left_to_the_program(folder);
   setenv("AI_PROF_ENABLE", "standby", 1);
   standby_is_woken(folder, reinterpret_cast<int (*)()>(dlsym(library, "InitializeInjection")));
   CHECK(g_mock->finalized == 0);

@@ -237,7 +237,7 @@ void the_budget_is_kept_and_loss_counted() {
 }
 
 void a_forked_child_has_its_own_file() {
-  const auto files = captured({{"AI_PROF_ENABLE", "1"}}, [] {
+  const auto files = captured({{"AI_PROF_ENABLE", "1"}, {"AI_PROF_LEVEL", "api"}}, [] {
     Program program(fake_driver());
     cl_command_queue queue = program.queue();
     program.launch(queue);
@@ -256,6 +256,10 @@ void a_forked_child_has_its_own_file() {
   for (const CaptureFile& file : files) {
     CHECK(file.records<format::KernelRecord>(format::kKernel).size() == 2);
     CHECK(file.records<format::EndRecord>(format::kEnd).size() == 1);
+    // Each has one thread, the first, whose number is the process's.
+    for (const auto& call : file.records<format::CallRecord>(format::kCall)) {
+      CHECK(file.header.find("\"pid\": " + std::to_string(call.thread) + ",") != std::string::npos);
+    }
   }
 }
 

@@ -31,9 +31,11 @@ constexpr std::uint32_t kFirstObserved = 64;
 enum class Started : int { kNo, kStarting, kYes };
 std::atomic<Started> g_started{Started::kNo};
 
+thread_local std::uint32_t t_thread_id = 0;  // asked for once
+
 std::uint32_t thread_id() noexcept {
-  thread_local const auto id = static_cast<std::uint32_t>(syscall(SYS_gettid));
-  return id;
+  if (t_thread_id == 0) t_thread_id = static_cast<std::uint32_t>(syscall(SYS_gettid));
+  return t_thread_id;
 }
 
 std::string device_name(cl_device_id device) {
@@ -85,6 +87,7 @@ void Capture::start() noexcept {
 }
 
 void Capture::forked() noexcept {
+  t_thread_id = 0;  // the child's only thread is this one, and has another number
   current_.store(nullptr);
   known_.store(nullptr);
   g_started.store(Started::kNo);

@@ -81,6 +81,7 @@ void records_names_and_losses() {
     recorder.meta("driver_version", "\"1\"");
     recorder.error("one");
     recorder.error("two");
+    recorder.error("one");  // as for each buffer or queue that it is true of
   };
   Recorder* recorder = Recorder::start(config_for(folder), *source, "opencl");
   CHECK(recorder != nullptr);

@@ -250,6 +250,7 @@ void Recorder::meta(std::string_view key, std::string json) {
 
 void Recorder::error(std::string_view what) {
   const std::lock_guard lock(text_mutex_);
+  if (std::ranges::find(errors_, what) != errors_.end()) return;
   errors_.emplace_back(what);
   pending_meta_.insert_or_assign("errors", json_list(errors_));
 }

@@ -59,7 +59,7 @@ class Recorder {
 
   // Adds a key to META; `json` is JSON. Later values replace earlier ones.
   void meta(std::string_view key, std::string json);
-  // Adds to META's "errors".
+  // Adds to META's "errors", what is there already but once.
   void error(std::string_view what);
 
   // Calls drain() soon.

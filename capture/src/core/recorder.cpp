@@ -167,14 +167,13 @@ void Recorder::work() {
 
 bool Recorder::wait(milliseconds pause) {
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, pause, [this] { return woken_ || stopping_; });
-  woken_ = false;
+  changed_.wait_for(lock, pause, [this] { return woken_.exchange(false) || stopping_; });
   return !stopping_;
 }
 
 void Recorder::wake() noexcept {
+  if (woken_.exchange(true)) return;  // it comes anyway, and this thread is the program's
   const std::lock_guard lock(mutex_);
-  woken_ = true;
   changed_.notify_all();
 }
 

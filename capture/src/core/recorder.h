@@ -152,7 +152,7 @@ class Recorder {
 
   std::mutex mutex_;
   Condition changed_;
-  bool woken_ = false;
+  std::atomic<bool> woken_{false};
   bool stopping_ = false;
   bool done_ = false;
   format::EndReason reason_ = format::kEndExit;

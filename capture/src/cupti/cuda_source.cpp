@@ -106,7 +106,8 @@ bool CudaSource::begin(std::string& error) {
     begun_ = error.empty();
   }
   if (begun_) {
-    lead_nvtx_to(api_);
+    // Not in a program that runs: its threads may read the environment meanwhile.
+    if (!config_.attached) lead_nvtx_to(api_);
   } else {
     api_.cuptiUnsubscribe(subscriber_);
   }

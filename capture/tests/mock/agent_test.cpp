@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <new>
@@ -122,6 +123,7 @@ void rounds_record_and_leave_cupti_free(const Folder& folder) {
     CHECK(attacher.reaches(kEnded));
     CHECK(!g_mock->subscribed);
     CHECK(attacher.control->pid == getpid());
+    CHECK(std::getenv("NVTX_INJECTION64_PATH") == nullptr);  // its threads may be reading the environment
     const CaptureFile file(path);
     CHECK(file.records<format::KernelRecord>(format::kKernel).size() == 1);
     const auto calls = file.records<format::CallRecord>(format::kCall);
@@ -243,6 +245,7 @@ void standby_is_woken(const Folder& folder, int (*initialize)()) {
 int main(int count, char** words) {
   if (count != 4) return 2;
   const Folder folder;
+  unsetenv("NVTX_INJECTION64_PATH");
   setenv("AI_PROF_OUTPUT", folder.path.c_str(), 1);
   g_cuda_is_down = folder.path / "cuda-is-down";
   setenv("MOCK_CUDA_IS_DOWN_WHILE", g_cuda_is_down.c_str(), 1);

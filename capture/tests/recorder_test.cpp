@@ -33,6 +33,8 @@ class Scripted final : public Source {
  public:
   std::function<void(Recorder&)> first = [](Recorder&) {};
   std::function<void()> ending = [] {};
+  std::atomic<int> left{0};
+  std::atomic<int> left_for{-1};
   std::atomic<int> drains{0};
   std::atomic<int> forks{0};
   std::atomic<bool> signals_blocked{false};
@@ -48,6 +50,10 @@ class Scripted final : public Source {
     recorder.add(format::kClock, read_together(format::kHostClock, monotonic_ns));
   }
   void finish(Recorder&, format::EndReason) override { ending(); }
+  void leave(Recorder&, format::EndReason reason) override {
+    ++left;
+    left_for = static_cast<int>(reason);
+  }
   void forked() noexcept override { ++forks; }
 };
 
@@ -164,6 +170,7 @@ void a_source_that_throws_ends_the_capture_alone() {
   const auto ends = file.records<format::EndRecord>(format::kEnd);
   CHECK(ends.size() == 1 && ends[0].reason == format::kEndError);
   CHECK(file.records<format::KernelRecord>(format::kKernel).size() == 1);
+  CHECK(source->left == 1 && source->left_for == format::kEndError);  // the driver goes on without us
 }
 
 void a_forked_child_leaves_the_file_alone() {

@@ -130,6 +130,11 @@ void Recorder::run() noexcept {
     say(std::string("the capture ended early: ") + error.what());
     set_reason(format::kEndError);
   }
+  try {
+    source_.leave(*this, decided());
+  } catch (const std::exception& error) {
+    say(std::string("the driver was not let go of in order: ") + error.what());
+  }
   closed_.store(true, std::memory_order_release);
   try {
     close_file();
@@ -163,6 +168,8 @@ void Recorder::work() {
   if (full_) set_reason(format::kEndFileFull);
   source_.finish(*this, decided());
   source_.calibrate(*this);
+  flush();
+  write_losses();
 }
 
 bool Recorder::wait(milliseconds pause) {
@@ -218,7 +225,7 @@ bool Recorder::stop_within(format::EndReason reason, milliseconds& patience) noe
 
 bool Recorder::give_up() noexcept {
   closed_.store(true, std::memory_order_release);
-  say("the driver did not let the capture end in time; its last records are missing");
+  say("the driver did not let the capture end in time; its last records may be missing");
   return false;
 }
 

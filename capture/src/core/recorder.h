@@ -35,8 +35,12 @@ class Source {
   // Adds ClockRecords: at the start, every second and at the end.
   virtual void calibrate(Recorder& recorder) = 0;
 
-  // The last call before the file is closed: stop the driver's recording and add what there still is.
+  // Stop the driver's recording and add what there still is.
   virtual void finish(Recorder& recorder, format::EndReason reason) = 0;
+
+  // The last call before the file is closed, also after one of the others threw: let go of the driver. All
+  // records are in the file by now, so that a driver that never returns costs none.
+  virtual void leave(Recorder& recorder, format::EndReason reason) = 0;
 
   // In a forked child, where neither the thread nor the file is ours: forget the recorder
   // (call nothing of it again) and touch no lock.

@@ -20,6 +20,7 @@ std::atomic<CudaSource*> g_source{nullptr};
 
 // Since 12.6 it is known to end well with CUDA graphs too.
 constexpr std::uint32_t kFinalizes = 24;
+constexpr char kFinalized[] = "cupti_finalized";  // in META: true, or why it was not
 
 // One for all captures of the process: CUPTI may give a buffer back after the capture that lent it.
 BufferPool& the_pool(std::size_t bytes) {
@@ -27,9 +28,17 @@ BufferPool& the_pool(std::size_t bytes) {
   return *pool;
 }
 
-// The libcupti of an earlier capture of this process; `path` is empty before the first.
-CuptiApi g_loaded;
-bool g_brought = false;  // that libcupti came into the process with us
+// What an earlier capture of this process has loaded; `api.path` is empty before the first.
+struct Loaded {
+  CuptiApi api;
+  bool brought = false;             // that libcupti came into the process with us
+  std::vector<std::string> mapped;  // every libcupti that was there then, this one too
+  bool marked = false;              // a range has come through it: NVTX calls into it for ever
+};
+Loaded& loaded() {
+  static auto* loaded = new Loaded;
+  return *loaded;
+}
 
 }  // namespace
 
@@ -70,8 +79,8 @@ bool CudaSource::recording() noexcept {
 }
 
 bool CudaSource::load(std::string& error) {
-  if (!g_loaded.path.empty()) {
-    api_ = g_loaded;
+  if (!loaded().api.path.empty()) {
+    api_ = loaded().api;
     return true;
   }
   const std::vector<std::string> mapped = mapped_files();
@@ -82,8 +91,8 @@ bool CudaSource::load(std::string& error) {
     candidates.insert(candidates.begin() + (there ? 1 : 0), config_.cupti_passed);
   }
   if (load_cupti(candidates, api_, error)) {
-    g_loaded = api_;
-    g_brought = std::find(mapped.begin(), mapped.end(), api_.path) == mapped.end();
+    const bool there = std::find(mapped.begin(), mapped.end(), api_.path) != mapped.end();
+    loaded() = {api_, !there, mapped_libcuptis(mapped_files()), false};
     return true;
   }
   error = "no usable libcupti (" + error + "); install nvidia-cuda-cupti or name one with AI_PROF_CUPTI";
@@ -117,8 +126,12 @@ bool CudaSource::begin(std::string& error) {
 // There is no file to write to: leave the program as if we had never come.
 void CudaSource::abandon() noexcept {
   inert_.store(true, std::memory_order_relaxed);
-  disable(api_, config_, contexts_);
+  stop_recording();
   api_.cuptiUnsubscribe(subscriber_);
+}
+
+void CudaSource::stop_recording() noexcept {
+  if (std::exchange(enabled_, false)) disable(api_, config_, contexts_);
 }
 
 void CudaSource::describe(Recorder& recorder, const std::string& error) {
@@ -249,18 +262,16 @@ void CudaSource::calibrate(Recorder& recorder) {
   if (alive_.load(std::memory_order_acquire)) clock_.read(recorder);
 }
 
-// At exit CUPTI is left as it is: taking it down while the driver goes has deadlocked.
 void CudaSource::finish(Recorder& recorder, format::EndReason reason) {
-  if (std::exchange(begun_, false)) {
+  if (begun_) {
     flush(0, recorder);
     read_buffers(recorder);
-    if (reason != format::kEndExit) disable(api_, config_, contexts_);
+    if (reason != format::kEndExit) stop_recording();
     decoder_.ending();
     flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED, recorder);
     read_buffers(recorder);
     decoder_.finish(recorder);
     sampler_.sample(decoder_.devices(), true, recorder);
-    if (reason != format::kEndExit) let_go(recorder);
     judge(recorder);
     window_.tell(recorder);
     decoder_.forget();
@@ -268,14 +279,33 @@ void CudaSource::finish(Recorder& recorder, format::EndReason reason) {
   if (!warnings_.empty()) recorder.meta("warnings", json_list(warnings_));
 }
 
-// A libcupti that the program has itself may serve its own profiler later, which a finalize can leave without
-// records. One that came with us serves nobody else: finalizing it takes the last of its cost away.
-void CudaSource::let_go(Recorder& recorder) {
-  api_.cuptiUnsubscribe(subscriber_);
-  const bool ours = config_.attached && g_brought;
-  if (!ours || api_.version < kFinalizes || api_.cuptiFinalize == nullptr) return;
+// At exit CUPTI is left as it is: taking it down while the driver goes has deadlocked. Of a finalized one
+// nothing may be called but what begins the next capture: it would come to life again, and with it its cost.
+void CudaSource::leave(Recorder& recorder, format::EndReason reason) {
+  inert_.store(true, std::memory_order_relaxed);
+  if (!std::exchange(begun_, false) || reason == format::kEndExit) return;
+  stop_recording();
+  const CUptiResult unsubscribed = api_.cuptiUnsubscribe(subscriber_);
+  const std::string why_not = unsubscribed == CUPTI_SUCCESS
+                                  ? finalize()
+                                  : "CUPTI keeps its subscriber: " + api_.describe(unsubscribed);
+  recorder.meta(kFinalized, why_not.empty() ? "true" : json_string(why_not));
+}
+
+// Takes the last of CUPTI's cost away; why not, where it stays. A libcupti that the program has itself may
+// serve its own profiler later, which a finalize can leave without records. One that came with us serves
+// nobody else, unless NVTX was led to it or something that was loaded since then is linked against it.
+std::string CudaSource::finalize() const {
+  if (decoder_.marked()) loaded().marked = true;
+  if (!loaded().brought) return "this libcupti is the program's own";
+  if (mapped_libcuptis(mapped_files()) != loaded().mapped) return "the program has loaded a libcupti since";
+  if (const std::string user = linked_to_cupti(); !user.empty()) return user + " uses this libcupti too";
+  if (loaded().marked) return "the program's NVTX ranges go through this libcupti";
+  if (api_.version < kFinalizes || api_.cuptiFinalize == nullptr) {
+    return "this release of CUPTI can't be relied on to finalize";
+  }
   const CUptiResult result = api_.cuptiFinalize();
-  recorder.meta("cupti_finalized", json_string(api_.describe(result)));
+  return result == CUPTI_SUCCESS ? "" : "CUPTI refused: " + api_.describe(result);
 }
 
 // What a user must know of a capture that looks well and is not.

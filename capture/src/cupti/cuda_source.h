@@ -35,6 +35,7 @@ class CudaSource final : public Source {
   std::chrono::milliseconds drain(Recorder& recorder) override;
   void calibrate(Recorder& recorder) override;
   void finish(Recorder& recorder, format::EndReason reason) override;
+  void leave(Recorder& recorder, format::EndReason reason) override;
   void forked() noexcept override { inert_.store(true, std::memory_order_relaxed); }
 
  private:
@@ -44,6 +45,7 @@ class CudaSource final : public Source {
   bool load(std::string& error);
   bool begin(std::string& error);
   void abandon() noexcept;
+  void stop_recording() noexcept;
   void describe(Recorder& recorder, const std::string& error);
 
   // CUPTI's callbacks, on any thread.
@@ -60,7 +62,7 @@ class CudaSource final : public Source {
   void read(const Filled& filled, Recorder& recorder);
   void turn_window(Recorder& recorder);
   void judge(Recorder& recorder);
-  void let_go(Recorder& recorder);
+  [[nodiscard]] std::string finalize() const;
 
   const Config config_;
   CuptiApi api_;
@@ -74,7 +76,7 @@ class CudaSource final : public Source {
   std::vector<std::string> warnings_;
   Contexts contexts_ = Contexts::kNone;  // when recording was enabled
 
-  bool begun_ = false;    // and not finished
+  bool begun_ = false;    // and not left
   bool enabled_ = false;  // CUPTI records
   std::chrono::steady_clock::time_point flushed_;
   bool settled_in_ = false;

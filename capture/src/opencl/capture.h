@@ -54,6 +54,7 @@ class Capture final : public Source {
   std::chrono::milliseconds drain(Recorder& recorder) override;
   void calibrate(Recorder& recorder) override;
   void finish(Recorder& recorder, format::EndReason reason) override;
+  void leave(Recorder&, format::EndReason) override { current_.store(nullptr, std::memory_order_release); }
   void forked() noexcept override;
 
  private:

@@ -1,6 +1,9 @@
 // What a capture keeps and what it counts: its losses, and its window. Against a mock libcupti.
 // Usage: as cupti_test.
+#include <dlfcn.h>
+
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 
 #include "check.h"
@@ -147,6 +150,119 @@ void iterations_that_never_settle_are_an_error(const Parts& parts) {
   CHECK(outcome.only().records<format::KernelRecord>(format::kKernel).empty());
 }
 
+// A program that brings no libcupti, and goes on after its window of half a second.
+Program windowed() {
+  Program program;
+  program.environment = {{"AI_PROF_DURATION", "0.5"}, {"AI_PROF_LEVEL", "api"}};
+  program.own_cupti = false;
+  return program;
+}
+
+bool comes(const std::function<bool()>& condition) {
+  for (int i = 0; i < 1000 && !condition(); ++i) sleep_ms(10);
+  return condition();
+}
+
+bool left(const Mock& mock) {
+  return comes([&] { return !mock.control->subscribed; });
+}
+
+int g_given_back = 0;
+alignas(8) std::uint8_t g_later_buffer[4096];
+
+// What a profiler of the program's own does, later.
+void a_later_client_records(const Mock& mock, void* cupti) {
+  const auto call = [&](const char* name, auto* of_type, auto... arguments) {
+    const auto function = reinterpret_cast<decltype(of_type)>(dlsym(cupti, name));
+    CHECK(function(arguments...) == CUPTI_SUCCESS);
+  };
+  CUpti_SubscriberHandle subscriber = nullptr;
+  const CUpti_BuffersCallbackRequestFunc requested = [](std::uint8_t** buffer, std::size_t* bytes,
+                                                        std::size_t* most) {
+    *buffer = g_later_buffer;
+    *bytes = sizeof g_later_buffer;
+    *most = 0;
+  };
+  const CUpti_BuffersCallbackCompleteFunc completed = [](CUcontext, std::uint32_t, std::uint8_t*, std::size_t,
+                                                         std::size_t valid) {
+    if (valid != 0) ++g_given_back;
+  };
+  call("cuptiSubscribe", &cuptiSubscribe, &subscriber, nullptr, nullptr);
+  call("cuptiActivityRegisterCallbacks", &cuptiActivityRegisterCallbacks, requested, completed);
+  call("cuptiActivityEnable", &cuptiActivityEnable, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+  mock.emit(kernel("of the program's own profiler", mock.now(), 2));
+  call("cuptiActivityFlushAll", &cuptiActivityFlushAll, std::uint32_t{0});
+  call("cuptiUnsubscribe", &cuptiUnsubscribe, subscriber);
+  CHECK(g_given_back == 1);
+}
+
+void the_end_of_a_window_takes_cupti_down(const Parts& parts) {
+  Program program = windowed();
+  program.body = [&](const Mock& mock) {
+    mock.emit(kernel("inside", mock.now(), 1));
+    CHECK(comes([&] { return mock.control->finalized == 1; }));
+    CHECK(mock.calls().ends_with("disable force dropped timestamp unsubscribe finalize "));
+    sleep_ms(1500);  // longer than anything that the library does now and then
+    CHECK(mock.control->called_too_late == 0);
+    a_later_client_records(mock, dlopen(parts.cupti.c_str(), RTLD_NOW | RTLD_NOLOAD));
+  };
+  const Outcome outcome = run(parts, program);
+  CHECK(ended(outcome, format::kEndWindow));
+  CHECK(outcome.errors.empty());
+  CHECK(outcome.only().records<format::KernelRecord>(format::kKernel).size() == 1);
+  CHECK(outcome.only().says("\"cupti_finalized\": true"));
+}
+
+void a_libcupti_that_others_use_stays_up(const Parts& parts) {
+  Program program = windowed();
+  program.body = [](const Mock& mock) {
+    CHECK(left(mock));
+    sleep_ms(200);
+    CHECK(mock.control->finalized == 0);
+  };
+  program.own_cupti = true;
+  CHECK(run(parts, program).only().says("\"cupti_finalized\": \"this libcupti is the program's own\""));
+
+  program.own_cupti = false;
+  const auto body = program.body;
+  const auto user = std::filesystem::path(parts.cupti).parent_path() / "libcupti_user.so";
+  program.body = [&](const Mock& mock) {
+    CHECK(dlopen(user.c_str(), RTLD_NOW) != nullptr);
+    body(mock);
+  };
+  CHECK(run(parts, program).only().says("libcupti_user.so uses this libcupti too"));
+
+  program.body = [&](const Mock& mock) {
+    mock.emit(marker(CUPTI_ACTIVITY_FLAG_MARKER_START, mock.now(), "step"));
+    body(mock);
+  };
+  CHECK(run(parts, program).only().says("NVTX ranges go through this libcupti"));
+}
+
+void an_exit_leaves_cupti_as_it_is(const Parts& parts) {
+  Program program = windowed();
+  program.environment.erase("AI_PROF_DURATION");
+  program.body = [](const Mock& mock) { mock.emit(kernel("k", mock.now(), 1)); };
+  const Outcome outcome = run(parts, program);
+  CHECK(ended(outcome, format::kEndExit));
+  CHECK(!outcome.only().says("cupti_finalized"));
+}
+
+void a_finalize_that_hangs_costs_no_record(const Parts& parts) {
+  Program program = windowed();
+  program.body = [](const Mock& mock) {
+    mock.control->finalize_takes_ms = 60'000;
+    for (std::uint32_t i = 1; i <= 100; ++i) mock.emit(kernel("k", mock.now(), i));
+    CHECK(left(mock));
+  };
+  const Outcome outcome = run(parts, program);
+  CHECK(outcome.status == 0);
+  const CaptureFile& file = outcome.only();
+  CHECK(file.records<format::KernelRecord>(format::kKernel).size() == 100);
+  CHECK(file.loss(format::kKernel).captured == 100);
+  CHECK(file.records<format::EndRecord>(format::kEnd).empty());
+}
+
 constexpr Case kCases[] = {
     {"losses_are_counted", losses_are_counted},
     {"work_in_flight_at_the_end_is_no_loss", work_in_flight_at_the_end_is_no_loss},
@@ -154,6 +270,10 @@ constexpr Case kCases[] = {
     {"the_window_bounds_the_capture", the_window_bounds_the_capture},
     {"iterations_that_have_settled_are_recorded", iterations_that_have_settled_are_recorded},
     {"iterations_that_never_settle_are_an_error", iterations_that_never_settle_are_an_error},
+    {"the_end_of_a_window_takes_cupti_down", the_end_of_a_window_takes_cupti_down},
+    {"a_libcupti_that_others_use_stays_up", a_libcupti_that_others_use_stays_up},
+    {"an_exit_leaves_cupti_as_it_is", an_exit_leaves_cupti_as_it_is},
+    {"a_finalize_that_hangs_costs_no_record", a_finalize_that_hangs_costs_no_record},
 };
 
 }  // namespace

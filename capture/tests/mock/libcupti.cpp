@@ -17,6 +17,28 @@ constexpr std::int64_t kClockOrigin =
 
 MockCupti g_mock;
 std::mutex g_mutex;
+struct CallsHeard {
+  std::mutex mutex;
+  std::string all;
+  std::string last;
+  bool over = false;  // finalized, and not subscribed to since
+};
+
+// For ever: a thread may be in here while the program ends.
+CallsHeard& heard() {
+  static auto* heard = new CallsHeard;
+  return *heard;
+}
+
+// At the head of each function that the real one makes itself ready for.
+void called(const char* name) {
+  const std::lock_guard lock(heard().mutex);
+  if (std::strcmp(name, "subscribe") == 0) heard().over = false;
+  if (heard().over) ++g_mock.called_too_late;
+  if (heard().last != name) heard().all += std::string(name) + " ";
+  heard().last = name;
+}
+
 std::set<CUpti_ActivityKind> g_kinds;
 // Calls switched on and off one by one. As on a real device: what was on when the context was made decides
 // whether single switches do anything, and a kind that is switched on forgets them.
@@ -119,6 +141,11 @@ MockCupti* mock_cupti() {
   return &g_mock;
 }
 
+void mock_calls(std::string* calls) {
+  const std::lock_guard lock(heard().mutex);
+  *calls = heard().all;
+}
+
 std::uint64_t mock_now() {
   return static_cast<std::uint64_t>(monotonic() + kClockOrigin + g_mock.clock_jump);
 }
@@ -146,6 +173,7 @@ CUptiResult cuptiGetResultString(CUptiResult result, const char** text) {
 }
 
 CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* subscriber, CUpti_CallbackFunc, void*) {
+  called("subscribe");
   if (g_mock.subscribe_result != CUPTI_SUCCESS) return g_mock.subscribe_result;
   const char* takes_ms = std::getenv("MOCK_CUPTI_SUBSCRIBES_IN_MS");
   if (takes_ms != nullptr) std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(takes_ms)));
@@ -156,22 +184,37 @@ CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* subscriber, CUpti_CallbackFun
 }
 
 CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle) {
+  called("unsubscribe");
   g_mock.subscribed = false;
   return CUPTI_SUCCESS;
 }
 
+// Takes down all that a client has set up, and what it has not been given yet.
 CUptiResult cuptiFinalize() {
+  called("finalize");
+  std::this_thread::sleep_for(std::chrono::milliseconds(g_mock.finalize_takes_ms));
+  if (g_mock.subscribed) return CUPTI_ERROR_UNKNOWN;
+  const std::scoped_lock lock(g_mutex, heard().mutex);
+  g_kinds.clear();
+  g_runtime = {};
+  g_driver = {};
+  g_requested = nullptr;
+  g_completed = nullptr;
+  g_buffer = {};
+  heard().over = true;
   ++g_mock.finalized;
-  return g_mock.subscribed ? CUPTI_ERROR_UNKNOWN : CUPTI_SUCCESS;
+  return CUPTI_SUCCESS;
 }
 
 CUptiResult cuptiGetTimestamp(std::uint64_t* now) {
+  called("timestamp");
   *now = mock_now();
   return CUPTI_SUCCESS;
 }
 
 CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc requested,
                                            CUpti_BuffersCallbackCompleteFunc completed) {
+  called("register");
   const std::lock_guard lock(g_mutex);
   g_requested = requested;
   g_completed = completed;
@@ -179,6 +222,7 @@ CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc requ
 }
 
 CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
+  called("enable");
   const std::lock_guard lock(g_mutex);
   const bool kernel = kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
   if (kernel && g_mock.enable_kernel_result != CUPTI_SUCCESS) return g_mock.enable_kernel_result;
@@ -188,6 +232,7 @@ CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
 }
 
 CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
+  called("disable");
   const std::lock_guard lock(g_mutex);
   g_kinds.erase(kind);
   switch_kind(kind, false);
@@ -213,6 +258,7 @@ CUptiResult cuptiActivityGetNextRecord(std::uint8_t* buffer, std::size_t valid, 
 }
 
 CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext, std::uint32_t, std::size_t* dropped) {
+  called("dropped");
   const std::lock_guard lock(g_mutex);
   *dropped = g_mock.dropped;
   g_mock.dropped = 0;
@@ -221,6 +267,7 @@ CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext, std::uint32_t, std::siz
 
 CUptiResult cuptiActivityFlushAll(std::uint32_t flag) {
   const bool forced = (flag & CUPTI_ACTIVITY_FLAG_FLUSH_FORCED) != 0;
+  called(forced ? "force" : "flush");
   const unsigned takes_ms = forced ? g_mock.forced_flush_takes_ms : g_mock.flush_takes_ms;
   std::this_thread::sleep_for(std::chrono::milliseconds(takes_ms));
   const std::lock_guard lock(g_mutex);

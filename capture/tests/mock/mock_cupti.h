@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 struct MockCupti {
   CUptiResult subscribe_result = CUPTI_SUCCESS;
@@ -17,16 +18,21 @@ struct MockCupti {
   std::atomic<bool> last_record_runs{false};  // FlushAll(0) gives nothing back: a record is not complete
   unsigned flush_takes_ms = 0;
   unsigned forced_flush_takes_ms = 0;
+  unsigned finalize_takes_ms = 0;
   std::atomic<bool> context_made{false};  // calls switched on from now on are recorded only with their kind
   std::size_t dropped = 0;                // told, and reset, by cuptiActivityGetNumDroppedRecords
   // What the library did.
   std::atomic<bool> subscribed{false};
   std::atomic<unsigned> flushes{0};
   std::atomic<unsigned> finalized{0};
+  // Calls from a finalize to the next subscription, each of which would bring the real one back to life.
+  std::atomic<unsigned> called_too_late{0};
 };
 
 extern "C" {
 MockCupti* mock_cupti();
+// The calls that begin and end a capture, in their order: a space after each, repeats left out.
+void mock_calls(std::string* calls);
 // Copies a record of `bytes` into the current buffer if its kind is enabled. Any thread.
 void mock_emit(const void* record, std::size_t bytes);
 // CUPTI's clock, ns.

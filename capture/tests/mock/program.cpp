@@ -35,6 +35,12 @@ Function find(void* library, const char* name) {
   return reinterpret_cast<Function>(found);
 }
 
+Mock tools_of(void* mock) {
+  return {find<decltype(&::mock_cupti)>(mock, "mock_cupti")(),
+          find<decltype(&::mock_emit)>(mock, "mock_emit"), find<decltype(&::mock_now)>(mock, "mock_now"),
+          find<decltype(&::mock_calls)>(mock, "mock_calls")};
+}
+
 void play(const Parts& parts, const Program& program, const fs::path& output) {
   const std::string& cupti = program.old_cupti ? parts.old_cupti : parts.cupti;
   setenv("AI_PROF_ENABLE", "1", 1);
@@ -43,14 +49,10 @@ void play(const Parts& parts, const Program& program, const fs::path& output) {
   for (const auto& [name, value] : program.environment) setenv(name.c_str(), value.c_str(), 1);
   open_library(parts.cuda);
   if (program.nvml) open_library(parts.nvml);
-  void* mock = open_library(cupti);
-  const Mock tools{find<decltype(&::mock_cupti)>(mock, "mock_cupti")(),
-                   find<decltype(&::mock_emit)>(mock, "mock_emit"),
-                   find<decltype(&::mock_now)>(mock, "mock_now")};
-  program.prepare(*tools.control);
+  if (program.own_cupti) program.prepare(*tools_of(open_library(cupti)).control);
   const auto initialize = find<int (*)()>(open_library(parts.library), "InitializeInjection");
   if (initialize() != 1) throw std::runtime_error("InitializeInjection did not return 1");
-  program.body(tools);
+  program.body(tools_of(open_library(cupti)));
 }
 
 [[noreturn]] void child(const Parts& parts, const Program& program, const fs::path& folder) {

@@ -28,10 +28,17 @@ struct Mock {
   MockCupti* control = nullptr;
   decltype(&::mock_emit) emit_bytes = nullptr;
   decltype(&::mock_now) now = nullptr;
+  decltype(&::mock_calls) write_calls = nullptr;
 
   template <typename Record>
   void emit(const Record& record) const {
     emit_bytes(&record, sizeof record);
+  }
+
+  std::string calls() const {
+    std::string text;
+    write_calls(&text);
+    return text;
   }
 };
 
@@ -39,7 +46,9 @@ struct Program {
   std::map<std::string, std::string> environment;
   bool old_cupti = false;
   bool nvml = false;
-  std::function<void(MockCupti&)> prepare = [](MockCupti&) {};  // before the library is loaded
+  bool own_cupti = true;  // the mock is there before the library, which else brings it
+  // Before the library is loaded; not where that brings the mock.
+  std::function<void(MockCupti&)> prepare = [](MockCupti&) {};
   std::function<void(const Mock&)> body = [](const Mock&) {};
 };
 

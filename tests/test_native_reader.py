@@ -217,6 +217,16 @@ def test_later_meta_replaces_the_header(tmp_path):
     assert process.header["errors"] == ["x"]
 
 
+def test_what_the_library_noted_is_said(tmp_path):
+    capture = small_capture()
+    capture.meta(errors=["no kernel was recorded"], warnings=["host calls are not recorded"])
+    source = open_trace(capture.write(tmp_path)).source
+    said = "\n".join(source.warnings)
+    assert "no kernel was recorded" in said
+    assert "host calls are not recorded" in said
+    assert source.complete
+
+
 def test_a_missing_calibration_is_said(tmp_path):
     capture = af.Capture()
     capture.device()

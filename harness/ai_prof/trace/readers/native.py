@@ -107,6 +107,8 @@ class _Merge:
             self.warnings.append(f"{file.path.name}: {file.fault}")
         if not file.header:
             return
+        noted = [*(file.header.get("errors") or ()), *(file.header.get("warnings") or ())]
+        self.warnings += [f"{file.path.name}: {text}" for text in noted]
         records = {kind: file.records.get(kind, Records(RECORDS[kind])) for kind in RECORDS}
         records = self._without_invalid(file, records)
         offset = realtime_offset(records[BlockType.CLOCK].rows())

@@ -29,6 +29,8 @@ class _Header(msgspec.Struct):
     pid: int | None = None
     rank: int | None = None
     command_line: list[str] | None = None
+    errors: list[str] | None = None
+    warnings: list[str] | None = None
 
 
 _CHECKED_FIELDS = 12  # bytes of a block's header that stand before its CRC

@@ -1,4 +1,4 @@
-"""`ai-prof run`: a program that ends before its work does."""
+"""`ai-prof run`: a program that ends before its work does, and one whose stacks are sampled."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from ai_prof.cli import main
 from ai_prof.collect.autostart import library_path
+from ai_prof.trace.open import open_trace
 
 TESTS = Path(__file__).parent
 DAEMON = """
@@ -30,6 +31,34 @@ p = Program(pid=os.getpid())
 for _ in range(20):
     p.launch("k", 10_000)
 p.write(pathlib.Path(os.environ["AI_PROF_OUTPUT"]))
+"""
+# Its own steps are slow between two kernels that do nothing. It goes on until py-spy has seen some.
+SAMPLED = """
+import glob, os, time
+import numpy as np, pyopencl as cl
+context = cl.create_some_context(interactive=False)
+queue = cl.CommandQueue(context)
+buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE, 4096)
+def log_slowly():
+    end = time.monotonic() + 0.02
+    while time.monotonic() < end:
+        pass
+def is_watched():
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            with open(path, "rb") as file:
+                words = file.read().split(b"\\0")
+        except OSError:
+            continue
+        if words[0].endswith(b"py-spy") and b"%d" % os.getpid() in words:
+            return True
+    return False
+last = time.monotonic() + 60
+while time.monotonic() < last:
+    cl.enqueue_fill_buffer(queue, buffer, np.int32(1), 0, 4096).wait()
+    log_slowly()
+    if is_watched():
+        last = min(last, time.monotonic() + 3)
 """
 
 pytestmark = pytest.mark.skipif(library_path() is None, reason="the native library is not built here")
@@ -76,3 +105,24 @@ def test_a_daemon_without_gpu_work_leaves_nothing(tmp_path):
     done = run(tmp_path, "pass")
     assert done.returncode == 3
     assert "nothing was captured" in done.stderr
+
+
+def test_the_stacks_of_a_program_are_sampled(tmp_path, capfd):
+    pytest.importorskip("pyopencl")
+    program = tmp_path / "steps.py"
+    program.write_text(SAMPLED)
+    out = tmp_path / "out"
+    assert main(["run", "--stacks", "--output", str(out), "--", sys.executable, str(program)]) == 0
+    assert "no stacks" not in capfd.readouterr().err
+    trace = open_trace(out)
+    assert trace.stacks is not None
+    assert trace.stacks.error_ns > 0
+    seen = {frame for frames in trace.stacks.frames for frame in frames}
+    assert any(frame.startswith("log_slowly (") for frame in seen)
+
+
+def test_a_program_without_python_runs_without_stacks(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr("ai_prof.cli.run._PYTHON_STARTS_S", 0.0)
+    words = ["run", "--stacks", "--output", str(tmp_path / "out"), "--", "sleep", "2"]
+    assert main(words) == 3
+    assert "no stacks of process" in capfd.readouterr().err

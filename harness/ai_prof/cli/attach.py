@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ai_prof.cli.capture_options import (
     add_capture_options,
+    add_stacks_option,
     capture_options,
     make_folder,
     output_folder,
@@ -37,11 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="a PID is a launcher's: capture the processes under it that use CUDA",
     )
-    parser.add_argument(
-        "--stacks",
-        action="store_true",
-        help="sample the Python stacks too, and name the functions that gaps lie in (needs ai-prof[stacks])",
-    )
+    add_stacks_option(parser)
     parser.add_argument(
         "--duration",
         type=float,

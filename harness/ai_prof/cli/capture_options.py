@@ -40,6 +40,15 @@ def add_capture_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_stacks_option(parser: argparse.ArgumentParser) -> None:
+    """Declare that Python's stacks are sampled too."""
+    parser.add_argument(
+        "--stacks",
+        action="store_true",
+        help="sample the Python stacks too, and name the functions that gaps lie in (needs ai-prof[stacks])",
+    )
+
+
 def output_folder(args: argparse.Namespace) -> Path:
     """The folder to record into."""
     now = datetime.now(timezone.utc)

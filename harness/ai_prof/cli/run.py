@@ -16,13 +16,16 @@ import psutil
 from ai_prof.cli import say
 from ai_prof.cli.capture_options import (
     add_capture_options,
+    add_stacks_option,
     capture_options,
     make_folder,
     output_folder,
 )
 from ai_prof.cli.reading import read
 from ai_prof.cli.summary_text import render
+from ai_prof.collect.attach import newest_file
 from ai_prof.collect.environment import capture_environment
+from ai_prof.collect.stacks import Samplers, find_py_spy, may_be_sampled_by
 from ai_prof.errors import NothingToCompareError, UsageError
 from ai_prof.timeline.summary import summarise
 
@@ -32,11 +35,13 @@ if TYPE_CHECKING:
 
 FORK_S = 0.3
 ANSWERED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PYTHON_STARTS_S = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_capture_options(parser)
+    add_stacks_option(parser)
     parser.usage = "%(prog)s [options] [--] CMD ..."
     text = "the program and its arguments, all that follow are its own"
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="CMD", help=text)
@@ -49,10 +54,12 @@ def run(args: argparse.Namespace) -> int:
     if not command:
         raise UsageError("no program to run: ai-prof run --output DIR -- PROGRAM ARGUMENTS")
     output = output_folder(args)
+    if args.stacks:
+        find_py_spy()  # before anything is started
     env = capture_environment(output, args.level, os.environ, capture_options(args, os.environ))
     made = make_folder(output, new=args.output is None)
     try:
-        code = wait(command, env)
+        code = wait(command, env, output if args.stacks else None)
         if code == 0 and not any(output.glob("*.aiprof")):
             wait_for_rest(command[0], env)
     finally:
@@ -71,8 +78,11 @@ def run(args: argparse.Namespace) -> int:
     return tell(output)
 
 
-def wait(command: list[str], env: dict[str, str]) -> int:
-    """Run `command` to its end. A signal sent to us is the program's to answer."""
+def wait(command: list[str], env: dict[str, str], stacks: Path | None) -> int:
+    """Run `command` to its end. A signal sent to us is the program's to answer.
+
+    Its stacks are sampled, and kept beside its capture in the folder `stacks`, where that is given.
+    """
     program: subprocess.Popen[bytes] | None = None
     early: list[int] = []
 
@@ -89,17 +99,30 @@ def wait(command: list[str], env: dict[str, str]) -> int:
     answered = [number for number in ANSWERED if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, hand_on) for number in answered}
     try:
-        program = subprocess.Popen(command, env=env)
+        program = _start(command, env, sampled=stacks is not None)
         for number in early:
             program.send_signal(number)
-        code = program.wait()
-    except OSError as error:
-        msg = f"cannot start {command[0]}: {error.strerror}"
-        raise UsageError(msg) from error
+        code = program.wait() if stacks is None else _wait_sampled(program, stacks)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     return 128 - code if code < 0 else code
+
+
+def _start(command: list[str], env: dict[str, str], *, sampled: bool) -> subprocess.Popen[bytes]:
+    before_it_begins = may_be_sampled_by(os.getpid()) if sampled else None
+    try:
+        return subprocess.Popen(command, env=env, preexec_fn=before_it_begins)  # noqa: PLW1509 - one thread
+    except OSError as error:
+        msg = f"cannot start {command[0]}: {error.strerror}"
+        raise UsageError(msg) from error
+
+
+def _wait_sampled(program: subprocess.Popen[bytes], folder: Path) -> int:
+    with Samplers([program.pid], say, _PYTHON_STARTS_S) as samplers:
+        code = program.wait()
+        samplers.keep({program.pid: newest_file(folder, program.pid)})
+    return code
 
 
 def wait_for_rest(name: str, env: dict[str, str]) -> None:

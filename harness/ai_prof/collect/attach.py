@@ -42,13 +42,18 @@ class Session:
         """The capture in `folder`; None where there is none, as without CUDA."""
         if self.path is not None:
             return self.path if self.path.exists() and self.path.stat().st_size else None
-        found = folder.glob(f"*-{self.control.pid}-*.aiprof")
-        return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
+        return newest_file(folder, self.control.pid)
 
     @property
     def over(self) -> bool:
         """The capture has ended, or the process has."""
         return self.control.state.over or not self.process.alive()
+
+
+def newest_file(folder: Path, pid: int) -> Path | None:
+    """The latest capture in `folder` of the process that calls itself `pid`; None where there is none."""
+    found = folder.glob(f"*-{pid}-*.aiprof")
+    return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
 
 
 def find_cupti(environ: Mapping[str, str]) -> Path | None:

@@ -34,7 +34,9 @@ RATE_HZ = 200
 _MOST_ERRORS = 0.05  # share of the samples; more is said
 _READY_SECONDS = 30.0
 _END_SECONDS = 30.0
+_TRY_AGAIN_SECONDS = 0.1
 _PR_SET_PDEATHSIG = 1
+_PR_SET_PTRACER = 0x59616D61
 _libc = ctypes.CDLL(None)
 _THREAD = re.compile(r"thread \((0x[0-9A-Fa-f]+|\d+)\)(?:: (.*))?")
 
@@ -47,6 +49,14 @@ def find_py_spy() -> str:
         msg = "--stacks needs py-spy: pip install 'ai-prof[stacks]'"
         raise EnvironmentInvalidError(msg)
     return found
+
+
+def may_be_sampled_by(pid: int) -> Callable[[], None]:
+    """What a program calls in its own process, before it begins, so that `pid` and its children may read it.
+
+    Yama's `ptrace_scope=1` forbids that to all but a process's own ancestors; py-spy is its sibling.
+    """
+    return lambda: _libc.prctl(_PR_SET_PTRACER, pid, 0, 0, 0)  # refused where there is no Yama
 
 
 class Stack(msgspec.Struct, frozen=True):
@@ -169,11 +179,15 @@ class Sampler:
 
 
 class Samplers:
-    """Samplers of several processes; what they can't do goes to `say`, for a capture is worth it without."""
+    """Samplers of several processes; what they can't do goes to `say`, for a capture is worth it without.
 
-    def __init__(self, pids: Iterable[int], say: Callable[[str], None]) -> None:
+    A program that has just been started is no Python yet: it is tried again for `patience_s`.
+    """
+
+    def __init__(self, pids: Iterable[int], say: Callable[[str], None], patience_s: float = 0.0) -> None:
         self._pids = list(pids)
         self._say = say
+        self._patience_s = patience_s
         self._running: dict[int, Sampler] = {}
 
     def __enter__(self) -> Samplers:  # noqa: PYI034 - Self is newer than Python 3.10
@@ -184,11 +198,19 @@ class Samplers:
         except BaseException:
             self.keep({})
             raise
-        for pid, sampler in list(self._running.items()):
-            if (why := sampler.await_ready()) is not None:
-                del self._running[pid]
-                self._say(f"no stacks of process {pid}: {why}")
+        for pid in self._pids:
+            self._await_ready(pid)
         return self
+
+    def _await_ready(self, pid: int) -> None:
+        last = time.monotonic() + self._patience_s
+        while (why := self._running[pid].await_ready()) is not None:
+            del self._running[pid]
+            if time.monotonic() >= last or not Process(pid).alive():
+                return self._say(f"no stacks of process {pid}: {why}")
+            time.sleep(_TRY_AGAIN_SECONDS)
+            self._running[pid] = Sampler(pid)
+        return None
 
     def keep(self, files: Mapping[int, Path | None]) -> None:
         """End them and write what they saw beside the captures `files`, by process."""
@@ -196,6 +218,8 @@ class Samplers:
             pid, sampler = self._running.popitem()
             capture = files.get(pid)
             why = sampler.end(capture.with_suffix(SUFFIX) if capture is not None else None)
+            if capture is None and pid in files:
+                why = "it recorded nothing that they could stand beside"
             if why is not None:
                 self._say(f"stacks of process {pid}: {why}")
 

@@ -63,7 +63,7 @@ LOST = {
 """What to do about lost records, by what lost them."""
 
 SAMPLE_STACKS = (
-    "Sample the Python stacks (`ai-prof attach --stacks`) to see what runs while the device waits."
+    "Sample the Python stacks (`ai-prof run` or `attach` with `--stacks`) to see what runs meanwhile."
 )
 
 ACTIONS: dict[str, tuple[str, ...]] = {

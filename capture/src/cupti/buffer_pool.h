@@ -45,6 +45,8 @@ class BufferPool {
 
   // ---- the reader's thread ----
   bool next(Filled& filled) noexcept;
+  // Slots that are queued now.
+  [[nodiscard]] std::size_t waiting() const noexcept { return waiting_.load(std::memory_order_relaxed); }
   // Starts the next round: buffers are small again.
   void round() noexcept { taken_.store(0, std::memory_order_relaxed); }
   // Touches the memory of the first slots, so that CUPTI's first writes do not fault.

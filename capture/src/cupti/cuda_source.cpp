@@ -214,8 +214,14 @@ void CudaSource::flush(std::uint32_t flag, Recorder& recorder) {
   if (result != CUPTI_SUCCESS) recorder.meta("flush_error", json_string(api_.describe(result)));
 }
 
+// Those that wait now: a program that fills them as fast as they are read must not keep this thread from the
+// end of the window and from its other work.
 void CudaSource::read_buffers(Recorder& recorder) {
-  for (Filled filled{}; pool_.next(filled); pool_.release(filled.data)) read(filled, recorder);
+  Filled filled{};
+  for (std::size_t left = pool_.waiting(); left > 0 && pool_.next(filled); --left) {
+    read(filled, recorder);
+    pool_.release(filled.data);
+  }
   if (decoder_.any()) clock_.settle(recorder);
   std::size_t dropped = 0;
   if (alive_.load(std::memory_order_acquire) &&
@@ -265,8 +271,8 @@ void CudaSource::calibrate(Recorder& recorder) {
 void CudaSource::finish(Recorder& recorder, format::EndReason reason) {
   if (begun_) {
     flush(0, recorder);
-    read_buffers(recorder);
     if (reason != format::kEndExit) stop_recording();
+    read_buffers(recorder);
     decoder_.ending();
     flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED, recorder);
     read_buffers(recorder);

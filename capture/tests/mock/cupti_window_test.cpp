@@ -201,7 +201,7 @@ void the_end_of_a_window_takes_cupti_down(const Parts& parts) {
   program.body = [&](const Mock& mock) {
     mock.emit(kernel("inside", mock.now(), 1));
     CHECK(comes([&] { return mock.control->finalized == 1; }));
-    CHECK(mock.calls().ends_with("disable force dropped timestamp unsubscribe finalize "));
+    CHECK(mock.calls().ends_with("disable dropped force dropped timestamp unsubscribe finalize "));
     sleep_ms(1500);  // longer than anything that the library does now and then
     CHECK(mock.control->called_too_late == 0);
     a_later_client_records(mock, dlopen(parts.cupti.c_str(), RTLD_NOW | RTLD_NOLOAD));
@@ -239,6 +239,21 @@ void a_libcupti_that_others_use_stays_up(const Parts& parts) {
   CHECK(run(parts, program).only().says("NVTX ranges go through this libcupti"));
 }
 
+// Records come faster than they are read, for longer than the test waits.
+void a_window_ends_under_any_load(const Parts& parts) {
+  Program program = windowed();
+  program.own_cupti = true;
+  program.prepare = [](MockCupti& mock) { mock.next_record_takes_ms = 1; };
+  program.body = [](const Mock& mock) {
+    for (std::uint32_t i = 1; i < 20'000 && mock.control->subscribed; ++i) {
+      mock.emit(kernel("k", mock.now(), i));
+      if (i % 8 == 0) sleep_ms(4);
+    }
+    CHECK(!mock.control->subscribed);
+  };
+  CHECK(ended(run(parts, program), format::kEndWindow));
+}
+
 void an_exit_leaves_cupti_as_it_is(const Parts& parts) {
   Program program = windowed();
   program.environment.erase("AI_PROF_DURATION");
@@ -272,6 +287,7 @@ constexpr Case kCases[] = {
     {"iterations_that_never_settle_are_an_error", iterations_that_never_settle_are_an_error},
     {"the_end_of_a_window_takes_cupti_down", the_end_of_a_window_takes_cupti_down},
     {"a_libcupti_that_others_use_stays_up", a_libcupti_that_others_use_stays_up},
+    {"a_window_ends_under_any_load", a_window_ends_under_any_load},
     {"an_exit_leaves_cupti_as_it_is", an_exit_leaves_cupti_as_it_is},
     {"a_finalize_that_hangs_costs_no_record", a_finalize_that_hangs_costs_no_record},
 };

@@ -250,6 +250,7 @@ CUptiResult cuptiActivityGetAttribute(CUpti_ActivityAttribute, std::size_t* byte
 }
 
 CUptiResult cuptiActivityGetNextRecord(std::uint8_t* buffer, std::size_t valid, CUpti_Activity** record) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(g_mock.next_record_takes_ms));
   std::uint8_t* next = buffer;
   if (*record != nullptr) next = reinterpret_cast<std::uint8_t*>(*record) + room_of((*record)->kind);
   if (next >= buffer + valid) return CUPTI_ERROR_MAX_LIMIT_REACHED;

@@ -19,6 +19,7 @@ struct MockCupti {
   unsigned flush_takes_ms = 0;
   unsigned forced_flush_takes_ms = 0;
   unsigned finalize_takes_ms = 0;
+  unsigned next_record_takes_ms = 0;
   std::atomic<bool> context_made{false};  // calls switched on from now on are recorded only with their kind
   std::size_t dropped = 0;                // told, and reset, by cuptiActivityGetNumDroppedRecords
   // What the library did.

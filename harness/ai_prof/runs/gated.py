@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from ai_prof.timeline.profile import Profile
 
 KEPT_BUILDS = 3
+RECORD_AGAIN = (
+    "if the machine was busy, remove what was recorded and record again: it would hide what comes after it"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,11 +180,8 @@ def collect(request: Request) -> tuple[Measured, dict[str, Profile]]:
         recorded, failed = _record(request, bench, key, scene.device, missing)
         stored |= recorded
         scene = scene.without(failed)
-        notes += [
-            f"recorded a provisional baseline of {name} in {place(s.path)}; if the machine was busy, remove "
-            "it and record again: it would hide what comes after it"
-            for name, s in recorded.items()
-        ]
+        notes += [f"recorded a provisional baseline of {n} in {place(s.path)}" for n, s in recorded.items()]
+        notes += [RECORD_AGAIN] if recorded else []
     settler = Settler(
         bench=bench,
         bases=scene.bases(request, head),

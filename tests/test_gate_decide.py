@@ -170,7 +170,7 @@ def test_the_same_commit_can_be_no_regression_of_itself():
     assert verdict.flagged
     same = decide.of_same_code(verdict)
     assert (same.flagged, same.reason) == (False, Reason.STRUCTURE_CHANGED)
-    assert "this very commit" in same.why
+    assert "this very code" in same.why
     assert not decide.by_strength([same])
     assert decide.build([same], **FACTS).exit_code == 0
     slower = decide.of_same_code(screened(candidates(latency=8.0)))

@@ -101,7 +101,7 @@ def _concluded(
 
 
 def of_same_code(verdict: WorkloadVerdict) -> WorkloadVerdict:
-    """A flagged verdict where candidate and baseline are one commit: no run of it could find a regression."""
+    """A flagged verdict where candidate and baseline are one code: no run of it could find a regression."""
     cells = [
         msgspec.structs.replace(c, reason=Reason.PASS, flagged=False) if c.flagged else c
         for c in verdict.cells
@@ -110,7 +110,7 @@ def of_same_code(verdict: WorkloadVerdict) -> WorkloadVerdict:
     same = msgspec.structs.replace(verdict, cells=cells, structure=changes, flagged=False, reason=Reason.PASS)
     if changes:
         same.reason = Reason.STRUCTURE_CHANGED
-    same.why = f"the baseline is of this very commit, so it is the machine that changed: {verdict.why}"
+    same.why = f"the baseline is of this very code, so it is the machine that changed: {verdict.why}"
     return same
 
 

@@ -175,6 +175,7 @@ def collect(request: Request) -> tuple[Measured, dict[str, Profile]]:
     run_id = new_run_id(started)
     bench = scene.bench(request, head, sessions.current(kept, started, sessions.boot_id()), run_id)
     notes = [note for each in stored.values() for note in each.notes]
+    recorded: dict[str, Stored] = {}
     if request.record:
         missing = [w for w in ready if w.name not in stored]
         recorded, failed = _record(request, bench, key, scene.device, missing)
@@ -191,6 +192,7 @@ def collect(request: Request) -> tuple[Measured, dict[str, Profile]]:
         runs=request.runs,
         alpha=request.alpha,
         minutes=request.budget_minutes,
+        recorded=frozenset(recorded),
         family=None if request.shard is None else len(whole.ready),
     )
     build = BuildVerdict(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 class Settler:
     """Makes the fresh runs of a build. `against` is the commit to compare with, None for each baseline's.
 
+    `recorded` are the workloads whose baseline this build has measured itself.
     `family` is how many workloads of the whole build may be flagged, where this is a shard of it.
     """
 
@@ -36,6 +37,7 @@ class Settler:
     runs: int
     alpha: float
     minutes: float
+    recorded: frozenset[str] = frozenset()
     family: int | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -69,7 +71,8 @@ class Settler:
         fault = self.bench.regress and self.workloads[verdict.workload].regress(self.bench.regress)
         if verdict.drift or self.against or fault:
             return False
-        return self.bench.checkout.is_exactly(self._commit(verdict))
+        own = verdict.workload in self.recorded  # also of a tree that no commit names
+        return own or self.bench.checkout.is_exactly(self._commit(verdict))
 
     def _one(
         self, verdict: WorkloadVerdict, base: Side | BaseError, plan: confirm.Plan, budget: Budget

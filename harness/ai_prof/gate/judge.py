@@ -103,6 +103,7 @@ def cells(
     made = []
     for key, compared in totals.items.items():
         item = compared if key in failing else totals.stored(key) or compared
+        won = totals.improved(key) and key not in failing
         reason, why, notes = _reading(totals, item, alpha, p[key])
         if key in failing:
             reason = Reason.INCONCLUSIVE if screening else Reason.REGRESSED
@@ -120,8 +121,8 @@ def cells(
                 effect=item.effect,
                 interval=item.interval,
                 floor=_floor(item.metric, item.floor, item.baseline),
-                p=item.p,
-                p_adjusted=p[key],
+                p=item.p_better if won else item.p,
+                p_adjusted=None if won else p[key],
                 mde=item.mde,
                 place=item.metric.label if item.metric.role == "profile" else "",
                 flagged=screening and key in failing,

@@ -107,7 +107,7 @@ def init(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the Python tests, the whole job on a CPU device among them."""
     install(session, *TEST_TOOLS)
-    env = {"AI_PROF_MOCKS": str(build_mocks(session))} if sys.platform == "linux" else {}
+    env = {"MOCKS_FOLDER": str(build_mocks(session))} if sys.platform == "linux" else {}
     session.run("pytest", "-m", "not gpu and not long", *session.posargs, env=env)
 
 

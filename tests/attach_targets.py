@@ -39,9 +39,9 @@ COUNTERS = [
 
 def mocks() -> Path:
     """The folder of the built mocks; skips where there are none or ptrace is refused."""
-    folder = os.environ.get("AI_PROF_MOCKS")
+    folder = os.environ.get("MOCKS_FOLDER")
     if not folder:
-        pytest.skip("AI_PROF_MOCKS does not name the folder of the built mocks (nox -s tests sets it)")
+        pytest.skip("MOCKS_FOLDER does not name the folder of the built mocks (nox -s tests sets it)")
     return Path(folder)
 
 

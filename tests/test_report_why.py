@@ -98,8 +98,10 @@ def test_gaps_that_are_new_are_called_that_and_only_long_calls_in_them_named():
     (gap,) = verdicts.explained().gaps
     calls = {"clEnqueueReadBuffer": 0.9, "clWaitForEvents": 0.0005}
     new = msgspec.structs.replace(gap, count=(0, 12), us=(0.0, 10_780.0), calls_ms=calls)
-    said = "The 12 gaps between gemm_2 and memcpy host to device are new: 10.78 ms."
+    said = "The 12 gaps between gemm_2 and memcpy host to device are new: 10.78 ms in all."
     assert cause.gap_sentence(new) == said
+    grown = msgspec.structs.replace(gap, count=(1, 220), us=(3.2, 348.8))
+    assert cause.gap_sentence(grown).endswith(" grew from 3.200 µs to 348.8 µs in all.")
     (row,), _ = why_view.rows(msgspec.structs.replace(verdicts.explained(), kernels=[], gaps=[new]))
     assert row.told == "host calls meanwhile: clEnqueueReadBuffer 900.0 µs"
     assert why_view.time(0.03) == "0.030 µs"

@@ -180,10 +180,11 @@ def gap_sentence(gap: GapChange) -> str:
     count = gap.count[1] or gap.count[0]
     what = "The gap" if count == 1 else f"The {count:,} gaps"
     between = f"between {fmt.shorten(gap.before, 48)} and {fmt.shorten(gap.after, 48)}"
+    together = "" if count == 1 else " in all"
     if not gap.count[0]:
-        return f"{what} {between} {'is' if count == 1 else 'are'} new: {why_view.time(gap.us[1])}."
+        return f"{what} {between} {'is' if count == 1 else 'are'} new: {why_view.time(gap.us[1])}{together}."
     verb = "grew" if gap.change_us > 0 else "shrank"
-    return f"{what} {between} {verb} from {why_view.time(gap.us[0])} to {why_view.time(gap.us[1])}."
+    return f"{what} {between} {verb} from {why_view.time(gap.us[0])} to {why_view.time(gap.us[1])}{together}."
 
 
 def kernel_sentence(kernel: KernelChange) -> str:

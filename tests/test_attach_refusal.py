@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -132,3 +133,8 @@ def test_a_program_of_opencl_is_not_entered(
 def test_a_duration_that_is_none(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["attach", "--pid", "7", "--duration", seconds]) == 2
     assert f"--duration {seconds} must be above 0" in capsys.readouterr().err
+
+
+def test_the_command_itself_is_no_target(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["attach", "--pid", str(os.getpid())]) == 2
+    assert "this very command" in capsys.readouterr().err

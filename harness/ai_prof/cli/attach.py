@@ -54,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
     if args.duration is not None and not 0 < args.duration <= 1e9:
         msg = f"--duration {args.duration:g} must be above 0, in seconds, and no more than 1e9"
         raise UsageError(msg)
+    if os.getpid() in args.pid:
+        raise UsageError(f"{os.getpid()} is this very command: name the process to capture")
     # The option's own word on the duration comes last.
     options = capture_options(args, os.environ)
     options |= {"AI_PROF_LEVEL": args.level, "AI_PROF_DURATION": str(args.duration or 0.0)}

@@ -80,6 +80,18 @@ def test_the_function_is_named(tmp_path: Path) -> None:
     assert not any("--stacks" in action for action in host.actions)
 
 
+@pytest.mark.parametrize(("error_ns", "said"), [(400_000, False), (900_000, True)])
+def test_a_clock_that_may_be_off_by_a_good_part_of_a_gap_is_told(
+    tmp_path: Path, error_ns: int, said: bool
+) -> None:
+    program, stacks = af.Program(), Stacks(error_ns=error_ns)
+    for _ in range(20):
+        step(program, stacks, 2_000_000, LOG)
+    stacks.write(tmp_path)
+    (host,) = (each for each in summary_of(program, tmp_path).findings if each.id == "gap-host")
+    assert ("stacks may be off by 0.9 ms, a gap takes 2.2 ms" in host.actions[0]) == said
+
+
 def test_in_a_loader_it_is_data(tmp_path: Path) -> None:
     program, stacks = af.Program(), Stacks()
     for i in range(20):

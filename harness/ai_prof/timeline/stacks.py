@@ -120,14 +120,26 @@ def name_function(finding: Finding, trace: Trace, timeline: DeviceTimeline, colu
     if found is None:
         return finding
     name, share = found
+    seen = f"the program was in it for {share:.0%} of that time{_doubt(trace, timeline, column)}"
     return msgspec.structs.replace(
         finding,
         evidence={**finding.evidence, "function": name, "function_share": share},
         actions=[
-            f"Look at {name}: the program was in it for {share:.0%} of that time.",
+            f"Look at {name}: {seen}.",
             *(action for action in finding.actions if action is not SAMPLE_STACKS),
         ],
     )
+
+
+def _doubt(trace: Trace, timeline: DeviceTimeline, column: I64) -> str:
+    """What to say where the stacks' clock may be off by more than a quarter of a usual one of the gaps."""
+    lengths = timeline.busy.gaps.end - timeline.busy.gaps.start
+    usual = float(np.median(lengths[column * 2 > lengths]))
+    error = trace.stacks.error_ns if trace.stacks is not None else 0
+    if error * 4 <= usual:
+        return ""
+    off, long = error / 1e6, usual / 1e6
+    return f", or in what comes beside it: stacks may be off by {off:.1f} ms, a gap takes {long:.1f} ms"
 
 
 def _own_function(stack: tuple[str, ...]) -> str:

@@ -158,6 +158,20 @@ def test_places_are_sorted_by_change_and_counted_where_hidden():
     assert len(found) + hidden == 31
 
 
+@pytest.mark.parametrize(
+    ("after_ms", "said"),
+    [
+        (4.24, ""),
+        (6.0, "The kernels' rows add up to +240.0 µs, of +2.000 ms in all: they show what each takes as"),
+    ],
+)
+def test_what_kernels_take_longer_now_and_then_is_told_beside_their_rows(after_ms, said):
+    grown = verdicts.cell("kernel_time_ms", reason=Reason.REGRESSED, baseline=4.0, candidate=after_ms)
+    workload = verdicts.workload(reason=Reason.REGRESSED, cells=[grown], explained=verdicts.explained())
+    assert why_view.elsewhere(workload).startswith(said)
+    assert bool(why_view.elsewhere(workload)) == bool(said)
+
+
 def test_both_sides_are_drawn_on_one_scale_with_few_marks():
     drawn = lanes.draw(verdicts.explained())
     assert [round(side.share) for side in drawn.sides] == [60, 100]

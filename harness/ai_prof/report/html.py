@@ -63,6 +63,7 @@ class Section:
     compared: str
     places: list[why_view.Row]
     hidden_places: int
+    elsewhere: str
     timelines: lanes.Timelines | None
     links: list[tuple[str, str]]
     history: Markup | None
@@ -142,6 +143,7 @@ def _section(workload: WorkloadVerdict, place: int, detail: Detail, beside: Besi
         compared=f"{pair[0].label} and {pair[1].label}" if pair else "",
         places=places,
         hidden_places=hidden,
+        elsewhere=why_view.elsewhere(workload),
         timelines=lanes.draw(workload.explained) if place < detail.timelines else None,
         links=beside.links.get(workload.workload, []),
         history=history_plot.draw(beside.history.get(workload.workload, []), workload, run_id)

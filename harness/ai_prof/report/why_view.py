@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ai_prof.gate.model import Reason
 from ai_prof.report import format as fmt
 
 if TYPE_CHECKING:
-    from ai_prof.gate.model import GapChange, Why
+    from ai_prof.gate.model import GapChange, Why, WorkloadVerdict
     from ai_prof.timeline.diff_kernels import KernelChange, KernelUse
 
 ROWS = 12
 TOLD = 0.01  # a call is named from this share of all calls' time on
+ELSEWHERE = 0.25  # of what kernels take longer may be missing from their rows
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,25 @@ def rows(why: Why | None, least_us: float = 1.0) -> tuple[list[Row], int]:
     found = [*map(_kernel, why.kernels), *map(_gap, why.gaps)]
     found = sorted((row for row in found if abs(row.size) >= least_us), key=lambda row: -abs(row.size))
     return sorted(found[:ROWS], key=lambda row: row.size < 0), max(0, len(found) - ROWS)
+
+
+def elsewhere(workload: WorkloadVerdict) -> str:
+    """Say where the rows of kernels leave out much of what an iteration's kernels take longer; else nothing.
+
+    A row adds up what a kernel takes as a rule, place by place: what takes far longer now and then, at this
+    place or at that, is in the whole alone.
+    """
+    cell = next((cell for cell in workload.cells if cell.metric == "kernel_time_ms"), None)
+    if cell is None or cell.reason is not Reason.REGRESSED or workload.explained is None:
+        return ""
+    longer = (cell.candidate or 0.0) - (cell.baseline or 0.0)
+    shown = sum(kernel.change_ms for kernel in workload.explained.kernels)
+    if abs(longer - shown) <= ELSEWHERE * abs(longer):
+        return ""
+    return (
+        f"The kernels' rows add up to {_signed(1e3 * shown)}, of {_signed(1e3 * longer)} in all: "
+        "they show what each takes as a rule; the rest is of some that take far longer now and then."
+    )
 
 
 def _kernel(kernel: KernelChange) -> Row:

@@ -248,6 +248,13 @@ def test_no_gpu_work_is_exit_3(tmp_path, capsys):
     assert "no device work" in captured.err
 
 
+def test_of_a_trace_that_was_cut_at_once_nothing_is_claimed(tmp_path, capsys):
+    path = tmp_path / "trace.json"
+    path.write_text("[1,2")
+    assert cli.main(["summary", "--input", str(path)]) == 3
+    assert "whether the program did any can't be told" in capsys.readouterr().err
+
+
 def test_output_is_written_and_a_bad_folder_is_said(tmp_path, capsys):
     path = loop().write(tmp_path)
     target = tmp_path / "summary.json"

@@ -190,6 +190,8 @@ def _share(ns: int, window: int) -> float:
 
 
 def _no_work(trace: Trace) -> str:
+    if not trace.source.complete:
+        return "no device work is in what could be read of it: whether the program did any can't be told"
     launches = len(trace.calls.start)
     if launches:
         return (

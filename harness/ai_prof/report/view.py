@@ -268,7 +268,7 @@ def unseen(workload: WorkloadVerdict, only: str | None = None) -> str:
         if cell.metric in METRICS and METRICS[cell.metric].alone and only in {None, cell.metric}
     ]
     parts = [
-        f"{words.metric(cell.metric).lower()} below {fmt.threshold(cell.mde, cell.unit)}"
+        f"{words.metric(cell.metric).lower()} worse by less than {fmt.threshold(cell.mde, cell.unit)}"
         for cell in tested
         if cell.mde is not None
     ]
@@ -276,7 +276,7 @@ def unseen(workload: WorkloadVerdict, only: str | None = None) -> str:
     for key, what in places:
         found = next((cell for cell in tested if cell.metric == key), None)
         if found is not None and found.missed_us is not None:
-            parts.append(f"{what} at one place below {found.missed_us:.0f} µs")
+            parts.append(f"{what} at one place longer by less than {found.missed_us:.0f} µs")
     return f"could have missed: {', '.join(parts)}" if parts else ""
 
 

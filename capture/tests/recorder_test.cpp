@@ -5,7 +5,9 @@
 #include <atomic>
 #include <csignal>
 #include <functional>
+#include <set>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "check.h"
@@ -105,6 +107,60 @@ void records_names_and_losses() {
   CHECK(ends.size() == 1 && ends[0].reason == format::kEndStop);
   CHECK(file.says("\"errors\": [\"one\", \"two\"]") && file.says("\"driver_version\": \"1\""));
   CHECK(file.header.find("\"source\": \"opencl\"") != std::string::npos);
+}
+
+// As a program that compiles kernels for ever has them.
+void new_names_without_end_are_not_all_remembered() {
+  const Folder folder;
+  auto* source = new Scripted;
+  source->first = [](Recorder& recorder) {
+    const std::string filling(1000, 'x');
+    for (int i = 1; i <= 60'000; ++i) {
+      const std::string text = i % 10 == 0 ? "gemm" : filling + std::to_string(i);
+      recorder.add(format::kKernel, kernel_at(i, i + 1, recorder.intern(text)));
+    }
+  };
+  Recorder* recorder = Recorder::start(config_for(folder), *source, "cuda");
+  recorder->stop(format::kEndStop, kPatience);
+  const CaptureFile file = only_file(folder);
+  const auto kernels = file.records<format::KernelRecord>(format::kKernel);
+  CHECK(kernels.size() == 60'000);
+  std::set<std::uint32_t> ids_of_gemm;
+  bool all_right = true;
+  for (const auto& kernel : kernels) {
+    const std::string name = file.name(kernel.name);
+    const bool gemm = kernel.start % 10 == 0;
+    if (gemm) ids_of_gemm.insert(kernel.name);
+    all_right &= gemm ? name == "gemm" : name.ends_with("x" + std::to_string(kernel.start));
+  }
+  CHECK(all_right);
+  CHECK(ids_of_gemm.size() > 1 && ids_of_gemm.size() < 10);  // forgotten now and then
+  CHECK(!file.says("\"errors\""));
+}
+
+void names_that_cannot_be_written_are_not_kept_for_ever() {
+  const Folder folder;
+  auto* source = new Scripted;
+  source->first = [](Recorder& recorder) {
+    const std::string filling(1000, 'x');
+    std::uint32_t id = 1;
+    int taken = 0;
+    for (; taken < 100'000 && id != 0; ++taken) id = recorder.intern(filling + std::to_string(taken));
+    CHECK(id == 0 && taken > 1'000);
+    recorder.add(format::kKernel, kernel_at(1, 2, id));
+  };
+  Recorder* recorder = Recorder::start(config_for(folder), *source, "cuda");
+  while (source->drains < 2) std::this_thread::sleep_for(milliseconds{5});
+  std::uint32_t later = 0;
+  while (later == 0) {  // until there is room again
+    later = recorder->intern("gemm");
+    std::this_thread::sleep_for(milliseconds{5});
+  }
+  recorder->stop(format::kEndStop, kPatience);
+  const CaptureFile file = only_file(folder);
+  CHECK(file.records<format::KernelRecord>(format::kKernel).size() == 1);
+  CHECK(file.name(later) == "gemm");
+  CHECK(file.says("names came faster than they could be written"));
 }
 
 void a_killed_program_leaves_what_was_flushed() {
@@ -227,6 +283,8 @@ void no_folder_no_recorder() {
 
 int main() {
   records_names_and_losses();
+  new_names_without_end_are_not_all_remembered();
+  names_that_cannot_be_written_are_not_kept_for_ever();
   a_killed_program_leaves_what_was_flushed();
   exit_closes_the_file();
   a_stuck_driver_does_not_hold_the_exit();

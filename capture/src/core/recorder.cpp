@@ -32,6 +32,7 @@ constexpr milliseconds kExitPatience{2000};
 constexpr milliseconds kAtWork{20'000};  // more, for a thread that only has no end of work or no core
 constexpr milliseconds kLook{100};
 constexpr std::size_t kBatchBytes = 256 << 10;
+constexpr std::size_t kMostTextBytes = 8 << 20;  // of names, remembered and yet to be written, of each
 
 // Whether a thread of ours runs or waits for a core: it is at work then, however slowly.
 bool runnable(int thread) noexcept {
@@ -232,9 +233,19 @@ bool Recorder::give_up() noexcept {
 std::uint32_t Recorder::intern(std::string_view text) {
   const std::string valid = valid_utf8(text);
   const std::lock_guard lock(text_mutex_);
-  const auto [found, added] = ids_.try_emplace(valid, static_cast<std::uint32_t>(ids_.size() + 1));
-  if (added) pending_strings_ += string_entry(found->second, valid);
-  return found->second;
+  if (const auto found = ids_.find(valid); found != ids_.end()) return found->second;
+  if (pending_strings_.size() >= kMostTextBytes) {
+    add_error("names came faster than they could be written: some work has none");
+    return 0;
+  }
+  if (ids_bytes_ >= kMostTextBytes) {  // a name that comes back is written once more, with another id
+    ids_.clear();
+    ids_bytes_ = 0;
+  }
+  ids_bytes_ += sizeof(*ids_.begin()) + valid.size();
+  pending_strings_ += string_entry(next_id_, valid);
+  ids_.emplace(valid, next_id_);
+  return next_id_++;
 }
 
 void Recorder::budget_dropped(format::BlockType type, std::uint64_t count) noexcept {
@@ -256,6 +267,10 @@ void Recorder::meta(std::string_view key, std::string json) {
 
 void Recorder::error(std::string_view what) {
   const std::lock_guard lock(text_mutex_);
+  add_error(what);
+}
+
+void Recorder::add_error(std::string_view what) {
   if (std::ranges::find(errors_, what) != errors_.end()) return;
   errors_.emplace_back(what);
   pending_meta_.insert_or_assign("errors", json_list(errors_));

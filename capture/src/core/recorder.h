@@ -55,6 +55,8 @@ class Recorder {
   static Recorder* start(const Config& config, Source& source, std::string_view name) noexcept;
 
   // ---- any thread ----
+  // The text's id in the file. A program that makes new names for ever makes us remember so much, not more:
+  // a text may have several ids. 0, no name, and said in META, where the file takes no more of them.
   std::uint32_t intern(std::string_view text);
 
   // Records that were lost because a buffer of ours was full, or because CUPTI had none.
@@ -128,6 +130,7 @@ class Recorder {
   void set_reason(format::EndReason reason);
   // Why it ends. From here on a stop() only waits: it came too late to be the reason.
   format::EndReason decided();
+  void add_error(std::string_view what);  // under text_mutex_
   void append(format::BlockType type, std::span<const std::byte> record);
   void write_batch(format::BlockType type);
   bool write(format::BlockType type, std::uint32_t record_size, std::uint32_t count,
@@ -150,6 +153,8 @@ class Recorder {
 
   std::mutex text_mutex_;
   std::unordered_map<std::string, std::uint32_t> ids_;
+  std::size_t ids_bytes_ = 0;
+  std::uint32_t next_id_ = 1;
   std::string pending_strings_;
   std::map<std::string, std::string> pending_meta_;
   std::vector<std::string> errors_;

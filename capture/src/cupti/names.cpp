@@ -28,7 +28,8 @@ std::string demangle(const char* symbol) {
 std::uint32_t Names::id(const char* name, Recorder& recorder) {
   if (name == nullptr) name = "unknown";
   const auto found = known_.find(name);
-  if (found != known_.end() && std::strcmp(found->second.text.c_str(), name) == 0) return found->second.id;
+  const bool known = found != known_.end() && std::strcmp(found->second.text.c_str(), name) == 0;
+  if (known && found->second.id != 0) return found->second.id;
   if (known_.size() >= kMostNames) known_.clear();
   Entry& entry = known_[name];
   entry.text = name;

@@ -1,5 +1,10 @@
-// The OpenCL layer over a driver of our own, from clInitLayer to the closed file.
+// The OpenCL layer over a driver of our own, from clInitLayer to the closed file. This program's own pwrite
+// stands before the C library's, so that a thread can be held where it writes the first bytes of a file.
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <initializer_list>
 #include <thread>
@@ -18,6 +23,23 @@ namespace {
 
 using namespace ai_prof;
 using namespace ai_prof::test;
+
+std::atomic<bool> g_hold{false};
+std::atomic<bool> g_held{false};
+
+void wait_while(const std::atomic<bool>& flag) {
+  while (flag.load()) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+}
+
+}  // namespace
+
+extern "C" ssize_t pwrite(int file, const void* bytes, std::size_t count, off_t at) {
+  if (g_hold.load()) g_held.store(true);
+  wait_while(g_hold);
+  return syscall(SYS_pwrite64, file, bytes, count, at);
+}
+
+namespace {
 
 // The program's side of the layer.
 struct Program {
@@ -263,6 +285,31 @@ void a_forked_child_has_its_own_file() {
   }
 }
 
+void a_child_forked_while_another_thread_starts_the_capture_has_its_own() {
+  const auto files = captured({{"AI_PROF_ENABLE", "1"}}, [] {
+    Program program(fake_driver());
+    g_hold = true;
+    std::thread first([&] { program.launch(program.queue()); });
+    while (!g_held.load()) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    CHECK(in_child([&] {
+            alarm(60);  // where it waits for a thread that it does not have
+            g_hold = false;
+            cl_command_queue own = program.queue();
+            program.launch(own);
+            program.launch(own);
+          }) == 0);
+    g_hold = false;
+    first.join();
+  });
+  CHECK(files.size() == 2);
+  std::size_t kernels = 0;
+  for (const CaptureFile& file : files) {
+    kernels += file.records<format::KernelRecord>(format::kKernel).size();
+    CHECK(file.records<format::EndRecord>(format::kEnd).size() == 1);
+  }
+  CHECK(kernels == 3);
+}
+
 void a_kernel_handle_that_comes_back_has_its_new_name() {
   const auto files = captured({{"AI_PROF_ENABLE", "1"}}, [] {
     Program program(fake_driver());
@@ -302,6 +349,7 @@ int main() {
   settled_iterations_are_recorded();
   the_budget_is_kept_and_loss_counted();
   a_forked_child_has_its_own_file();
+  a_child_forked_while_another_thread_starts_the_capture_has_its_own();
   a_kernel_handle_that_comes_back_has_its_new_name();
   the_loader_is_answered();
   return verdict();

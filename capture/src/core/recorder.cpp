@@ -87,10 +87,16 @@ Recorder* Recorder::start(const Config& config, Source& source, std::string_view
 }
 
 // At every start anew: what is registered last runs first, before the drivers that were loaded until now go.
+// Forks are watched twice where a thread or a fork comes between, which does no harm: a static's lock would
+// stay held in a child that is forked meanwhile.
 void Recorder::install_process_hooks() {
   std::atexit([] { stop_all(); });
-  static const int forks = pthread_atfork(nullptr, nullptr, [] { forget_all_in_child(); });
-  if (forks != 0) say("can't watch for forks; a forked child may be captured badly");
+  static std::atomic<bool> watched{false};
+  if (watched.load()) return;
+  if (pthread_atfork(nullptr, nullptr, [] { forget_all_in_child(); }) != 0) {
+    say("can't watch for forks; a forked child may be captured badly");
+  }
+  watched.store(true);
 }
 
 void Recorder::stop_all() noexcept {

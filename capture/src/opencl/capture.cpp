@@ -27,9 +27,12 @@ constexpr milliseconds kBusyPause{2};
 constexpr int kObserveEvery = 64;
 constexpr std::uint32_t kFirstObserved = 64;
 
-// Forks reset it, so it is a word and not a lock that a child could find held.
-enum class Started : int { kNo, kStarting, kYes };
-std::atomic<Started> g_started{Started::kNo};
+// kNo, kYes, or the process whose thread is starting the capture. Forks reset it, so it is a word and not a
+// lock that a child could find held; and while no recorder watches for forks yet, it tells a child that the
+// thread is none of its own.
+constexpr pid_t kNo = 0;
+constexpr pid_t kYes = -1;
+std::atomic<pid_t> g_started{kNo};
 
 thread_local std::uint32_t t_thread_id = 0;  // asked for once
 
@@ -66,12 +69,18 @@ Capture::Capture(const Config& config)
       window_(config, steady_clock::now()) {}
 
 void Capture::start_once() noexcept {
-  Started expected = Started::kNo;
-  if (g_started.compare_exchange_strong(expected, Started::kStarting)) {
-    start();
-    g_started.store(Started::kYes);
+  const pid_t self = getpid();
+  pid_t seen = g_started.load();
+  while (seen != kYes) {
+    if (seen == self) {
+      std::this_thread::yield();
+      seen = g_started.load();
+    } else if (g_started.compare_exchange_strong(seen, self)) {
+      start();
+      g_started.store(kYes);
+      return;
+    }
   }
-  while (g_started.load() == Started::kStarting) std::this_thread::yield();
 }
 
 void Capture::start() noexcept {
@@ -90,7 +99,7 @@ void Capture::forked() noexcept {
   t_thread_id = 0;  // the child's only thread is this one, and has another number
   current_.store(nullptr);
   known_.store(nullptr);
-  g_started.store(Started::kNo);
+  g_started.store(kNo);
 }
 
 // ---- application threads ----

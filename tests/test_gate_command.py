@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -165,6 +167,40 @@ def test_a_workload_that_hangs_ends_with_all_its_children(project: Path) -> None
     )
     assert len(list((project / ".ai-prof" / "captures").glob("*/*-work-*"))) == 1
     assert mark not in {" ".join(p.info["cmdline"] or []) for p in psutil.process_iter(["cmdline"])}
+
+
+# A daemon, and more output than anybody should hold in memory, in one line. It seeks over what it would have
+# printed: whoever reads that gets as many zeros, and no disk has to take them.
+LEFT_BEHIND = """
+import os, pathlib, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        pathlib.Path("daemon").write_text(str(os.getpid()))
+        while True:
+            os.write(1, bytes(4096))
+            time.sleep(0.1)
+    os._exit(0)
+while not os.path.exists("daemon"):
+    time.sleep(0.01)
+os.lseek(1, 1 << 30, os.SEEK_CUR)
+os.write(1, b"x" * (1 << 20))
+"""
+
+
+def test_a_workload_that_leaves_a_daemon_and_a_gigabyte_of_output(project: Path) -> None:
+    add(project, "work", LEFT_BEHIND)
+    gate = subprocess.Popen([sys.executable, "-m", "ai_prof", "gate", "--record"])
+    _, status, usage = os.wait4(gate.pid, 0)
+    gate.returncode = os.waitstatus_to_exitcode(status)
+    assert gate.returncode == 3
+    assert usage.ru_maxrss < 512 << 10  # KiB: the most that any process of it had
+    assert not psutil.pid_exists(int((project / "workloads" / "work" / "daemon").read_text()))
+    assert sum(path.stat().st_size for path in project.rglob("*") if path.is_file()) < 32 << 20
+    (report,) = (project / "reports").glob("*/report.json")
+    (workload,) = json.loads(report.read_text())["workloads"]
+    assert "no GPU work: nothing was captured; it ended before 1 process of its own" in workload["why"]
+    assert "have it wait for all that it starts" in workload["why"]
 
 
 def test_a_workload_that_does_no_gpu_work(project: Path) -> None:

@@ -63,6 +63,13 @@ def test_the_whole_message_of_an_exception_is_told(tmp_path):
     assert run.detail == "exit code 1: ValueError: build failed error: unknown CPU (options: -I x)"
 
 
+def test_a_line_without_end_is_cut(tmp_path):
+    run = launch(job(tmp_path, "import sys; sys.exit('bad ' + 'x' * 2000)"))
+    assert run.detail.startswith("exit code 1: bad xxx")
+    assert run.detail.endswith("x [...]")
+    assert len(run.detail) < 450
+
+
 def test_a_fatal_signal_is_named(tmp_path):
     run = launch(job(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGABRT)"))
     assert (run.problem, run.detail) == (Reason.FAILED, "ended by SIGABRT")

@@ -38,9 +38,18 @@ def pids(tmp_path):
 
 def test_output_and_code_are_kept(tmp_path):
     ended = start(tmp_path, "import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)")
-    assert ended.code == 7
+    assert (ended.code, ended.left) == (7, 0)
     assert (tmp_path / "stdout.txt").read_text() == "out\n"
     assert (tmp_path / "stderr.txt").read_text() == "err\n"
+
+
+def test_of_much_output_the_end_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(process, "KEPT_BYTES", 1000)
+    start(tmp_path, "import sys; print('a' * 5000 + 'b' * 999); print('c' * 999, file=sys.stderr)")
+    first, last = (tmp_path / "stdout.txt").read_text().splitlines()
+    assert "5000 bytes were printed before this" in first
+    assert last == "b" * 999
+    assert (tmp_path / "stderr.txt").read_text() == "c" * 999 + "\n"
 
 
 def test_a_signal_is_a_negative_code(tmp_path):
@@ -89,7 +98,9 @@ def test_a_hang_ends_with_its_whole_tree(tmp_path):
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_what_a_program_left_running_ends_with_it(tmp_path, code):
-    assert start(tmp_path, FAMILY + f"\n    os._exit({code})\n").code == code
+    ended = start(tmp_path, FAMILY + f"\n    os._exit({code})\n")
+    assert ended.code == code
+    assert ended.left >= 4
     assert not [pid for pid in pids(tmp_path) if alive(pid)]
 
 

@@ -67,11 +67,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ended(NamedTuple):
-    """A launch that has ended and whose capture is still to be read."""
+    """A launch that has ended and whose capture is still to be read. It left `left` processes running."""
 
     run: Run
     before: Moment
     after: Moment
+    left: int
 
 
 def launch(job: Job) -> Run:
@@ -88,6 +89,7 @@ def run_program(job: Job) -> Ended:
     env = capture_environment(job.capture, job.level, _base_environment(job))
     started = datetime.now(timezone.utc)
     before = observe(job.workload.device)
+    left = 0
     try:
         ended = process.run(
             job.command(),
@@ -96,7 +98,7 @@ def run_program(job: Job) -> Ended:
             output=job.capture,
             timeout_s=job.workload.timeout_s,
         )
-        failure = _failure(ended, job)
+        failure, left = _failure(ended, job), ended.left
     except OSError as error:
         failure = f"cannot start {job.command()[0]}: {error.strerror or error}"
     after = observe(job.workload.device)
@@ -112,12 +114,20 @@ def run_program(job: Job) -> Ended:
         reported=_reported(job.capture / "stdout.txt"),
         capture=str(job.capture),
     )
-    return Ended(run if failure is None else _failed(run, Reason.FAILED, failure), before, after)
+    return Ended(run if failure is None else _failed(run, Reason.FAILED, failure), before, after, left)
 
 
 def read(ended: Ended) -> Run:
     """The run with what its capture shows."""
-    run, before, after = ended
+    run = _read(ended.run, ended.before, ended.after)
+    if run.problem is None or not ended.left:
+        return run
+    what = f"{ended.left} process{'es' if ended.left > 1 else ''}"
+    left = f"it ended before {what} of its own, which had to be stopped: have it wait for all that it starts"
+    return msgspec.structs.replace(run, detail=f"{run.detail}; {left}")
+
+
+def _read(run: Run, before: Moment, after: Moment) -> Run:
     if run.problem is not None or run.capture is None:
         return run
     try:
@@ -205,7 +215,11 @@ def _complaint(stderr: Path) -> str:
     """What a program said last: the whole message of an exception of Python, else its last line."""
     _, traceback, end = _end_of(stderr).rpartition("Traceback (most recent call last):\n")
     message = itertools.dropwhile(lambda line: line.startswith(" "), end.splitlines() if traceback else ())
-    return textwrap.shorten(" ".join(message), LONGEST_COMPLAINT) or _last_line(stderr)
+    return textwrap.shorten(" ".join(message), LONGEST_COMPLAINT) or _cut(_last_line(stderr))
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= LONGEST_COMPLAINT else f"{line[:LONGEST_COMPLAINT]} [...]"
 
 
 def _signal_name(number: int) -> str:

@@ -16,24 +16,30 @@ import psutil
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+    from typing import BinaryIO
 
 GRACE_S = 2.0
 KILL_S = 10.0
+KEPT_BYTES = 16 << 20
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended. `code` is negative for a signal, None where it was stopped at its timeout."""
+    """How a program ended. `code` is negative for a signal, None where it was stopped at its timeout.
+
+    `left` is how many processes it left running when it ended by itself; they were stopped.
+    """
 
     code: int | None
     seconds: float
+    left: int
 
 
 def run(
     command: Sequence[str], *, folder: Path, env: Mapping[str, str], output: Path, timeout_s: float
 ) -> Ended:
-    """Run `command` in a session of its own, its stdout and stderr kept as files in `output`.
+    """Run `command` in a session of its own, the end of its stdout and stderr kept as files in `output`.
 
     All that it starts ends with it, also what changed its group, cleared its environment or lost its parent.
     Raises OSError where `command` cannot be started.
@@ -41,26 +47,32 @@ def run(
     start = time.monotonic()
     others = set(psutil.Process().children())
     code = None
-    with _adopting():
-        with (output / "stdout.txt").open("wb") as stdout, (output / "stderr.txt").open("wb") as stderr:
-            program = subprocess.Popen(
-                command,
-                cwd=folder,
-                env=dict(env),
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
-            )
+    left: list[psutil.Process] = []
+    with (
+        _adopting(),
+        (output / "stdout.txt").open("w+b") as stdout,
+        (output / "stderr.txt").open("w+b") as stderr,
+    ):
+        program = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
         try:
             code = program.wait(timeout_s)
             # Children may still be writing what they recorded.
-            psutil.wait_procs(_family(others), timeout=GRACE_S)
+            _, left = psutil.wait_procs(_family(others), timeout=GRACE_S)
         except subprocess.TimeoutExpired:
             pass
         finally:
             _end(program, others)
-    return Ended(code, time.monotonic() - start)
+        for printed in (stdout, stderr):
+            _keep_end(printed)
+    return Ended(code, time.monotonic() - start, len(left))
 
 
 def _end(program: subprocess.Popen[bytes], others: set[psutil.Process]) -> None:
@@ -86,6 +98,19 @@ def _family(others: set[psutil.Process]) -> list[psutil.Process]:
             if child not in others and os.getsid(child.pid) != os.getsid(0):
                 found += [child, *child.children(recursive=True)]
     return found
+
+
+def _keep_end(file: BinaryIO) -> None:
+    """Cut a file to its last KEPT_BYTES, which say what was wrong: a disk holds those of many launches."""
+    size = file.seek(0, os.SEEK_END)
+    if size <= KEPT_BYTES:
+        return
+    file.seek(size - KEPT_BYTES)
+    end = file.read()
+    file.seek(0)
+    file.write(b"[ai-prof: %d bytes were printed before this and are not kept]\n" % (size - KEPT_BYTES))
+    file.write(end)
+    file.truncate()
 
 
 @contextmanager

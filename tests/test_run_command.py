@@ -32,17 +32,8 @@ for _ in range(20):
     p.launch("k", 10_000)
 p.write(pathlib.Path(os.environ["AI_PROF_OUTPUT"]))
 """
-# Its own steps are slow between two kernels that do nothing. It goes on until py-spy has seen some.
-SAMPLED = """
+IS_WATCHED = """
 import glob, os, time
-import numpy as np, pyopencl as cl
-context = cl.create_some_context(interactive=False)
-queue = cl.CommandQueue(context)
-buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE, 4096)
-def log_slowly():
-    end = time.monotonic() + 0.02
-    while time.monotonic() < end:
-        pass
 def is_watched():
     for path in glob.glob("/proc/[0-9]*/cmdline"):
         try:
@@ -53,12 +44,31 @@ def is_watched():
         if words[0].endswith(b"py-spy") and b"%d" % os.getpid() in words:
             return True
     return False
+"""
+# Its own steps are slow between two kernels that do nothing. It goes on until py-spy has seen some.
+SAMPLED = f"""{IS_WATCHED}
+import numpy as np, pyopencl as cl
+context = cl.create_some_context(interactive=False)
+queue = cl.CommandQueue(context)
+buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE, 4096)
+def log_slowly():
+    end = time.monotonic() + 0.02
+    while time.monotonic() < end:
+        pass
 last = time.monotonic() + 60
 while time.monotonic() < last:
     cl.enqueue_fill_buffer(queue, buffer, np.int32(1), 0, 4096).wait()
     log_slowly()
     if is_watched():
         last = min(last, time.monotonic() + 3)
+"""
+LAUNCHER = f"""{IS_WATCHED}
+import pathlib, subprocess, sys
+subprocess.run([sys.executable, "worker.py"], cwd=pathlib.Path(__file__).parent, check=True)
+last = time.monotonic() + 60
+while time.monotonic() < last and not is_watched():
+    time.sleep(0.05)
+time.sleep(3)
 """
 
 pytestmark = pytest.mark.skipif(library_path() is None, reason="the native library is not built here")
@@ -119,6 +129,15 @@ def test_the_stacks_of_a_program_are_sampled(tmp_path, capfd):
     assert trace.stacks.error_ns > 0
     seen = {frame for frames in trace.stacks.frames for frame in frames}
     assert any(frame.startswith("log_slowly (") for frame in seen)
+
+
+def test_the_stacks_of_a_launchers_workers_are_said_to_be_missing(tmp_path, capfd):
+    (tmp_path / "worker.py").write_text(f"import os, pathlib, sys\n{WORK}")
+    program = tmp_path / "launcher.py"
+    program.write_text(LAUNCHER)
+    words = ["run", "--stacks", "--output", str(tmp_path / "out"), "--", sys.executable, str(program)]
+    assert main(words) == 0
+    assert "for the workers of a launcher: ai-prof attach --tree --stacks" in capfd.readouterr().err
 
 
 def test_a_program_without_python_runs_without_stacks(tmp_path, capfd, monkeypatch):

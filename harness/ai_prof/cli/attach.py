@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="a PID is a launcher's: capture the processes under it that use CUDA",
     )
-    add_stacks_option(parser)
+    add_stacks_option(parser, "each process too")
     parser.add_argument(
         "--duration",
         type=float,

@@ -40,12 +40,13 @@ def add_capture_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_stacks_option(parser: argparse.ArgumentParser) -> None:
-    """Declare that Python's stacks are sampled too."""
+def add_stacks_option(parser: argparse.ArgumentParser, whose: str) -> None:
+    """Declare that Python's stacks are sampled too, and in words `whose`."""
     parser.add_argument(
         "--stacks",
         action="store_true",
-        help="sample the Python stacks too, and name the functions that gaps lie in (needs ai-prof[stacks])",
+        help=f"sample the Python stacks of {whose}, and name the functions that gaps lie in "
+        "(needs ai-prof[stacks])",
     )
 
 

@@ -41,7 +41,7 @@ _PYTHON_STARTS_S = 10.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_capture_options(parser)
-    add_stacks_option(parser)
+    add_stacks_option(parser, "CMD too, not of what it starts (a launcher's workers: attach --tree)")
     parser.usage = "%(prog)s [options] [--] CMD ..."
     text = "the program and its arguments, all that follow are its own"
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="CMD", help=text)

@@ -219,7 +219,10 @@ class Samplers:
             capture = files.get(pid)
             why = sampler.end(capture.with_suffix(SUFFIX) if capture is not None else None)
             if capture is None and pid in files:
-                why = "it recorded nothing that they could stand beside"
+                why = (
+                    "it recorded nothing that they could stand beside; "
+                    "for the workers of a launcher: ai-prof attach --tree --stacks"
+                )
             if why is not None:
                 self._say(f"stacks of process {pid}: {why}")
 

@@ -96,8 +96,10 @@ class Project:
     def report(self) -> dict[str, Any]:
         """The newest report."""
         path = max((self.root / "reports").glob("*/report.json"), key=lambda p: p.stat().st_mtime_ns)
-        return json.loads(path.read_text())
+        report: dict[str, Any] = json.loads(path.read_text())
+        return report
 
     def workload(self) -> dict[str, Any]:
+        workload: dict[str, Any]
         (workload,) = self.report()["workloads"]
         return workload

@@ -46,7 +46,8 @@ def marked_starts(trace: Trace, marks: list[int]) -> I64:
     by_launch = np.lexsort((start, launched))
     launched, start = launched[by_launch], start[by_launch]
     at = np.searchsorted(launched, np.array(sorted(marks)))
-    return start[np.unique(at[at < len(start)])]
+    found: I64 = start[np.unique(at[at < len(start)])]
+    return found
 
 
 def agreement(found: I64, marked: I64) -> Agreement:

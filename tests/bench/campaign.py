@@ -44,7 +44,9 @@ class Source(Protocol):
     """Where draws of one workload come from; `faults` names what was slowed."""
 
     name: str
-    faults: Sequence[str]
+
+    @property
+    def faults(self) -> Sequence[str]: ...
 
     def draw(self, seed: int, fault: str | None) -> Draw:
         """One comparison."""
@@ -131,13 +133,13 @@ class Simulated:
     def draw(self, seed: int, fault: str | None) -> Draw:
         program = Program(seed, **self.settings)  # type: ignore[arg-type]
         self.cache = {}
-        sides = [
-            [self.run(program, None, f"s{i // 3}") for i in range(BASELINE)],
-            [self.run(program, fault, "now") for _ in range(CANDIDATE)],
-            [self.run(program, None, "now") for _ in range(LAUNCHES)],
-            [self.run(program, fault, "now") for _ in range(LAUNCHES)],
-        ]
-        return Draw(*sides, self.cache)
+        return Draw(
+            baseline=[self.run(program, None, f"s{i // 3}") for i in range(BASELINE)],
+            candidate=[self.run(program, fault, "now") for _ in range(CANDIDATE)],
+            base=[self.run(program, None, "now") for _ in range(LAUNCHES)],
+            head=[self.run(program, fault, "now") for _ in range(LAUNCHES)],
+            profiles=self.cache,
+        )
 
     def run(self, program: Program, fault: str | None, session: str) -> Run:
         place, _, size = (fault or "").partition(" +")

@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 POLL_S = 0.01
 
@@ -45,7 +46,7 @@ def serve(path: str, modules: list[str]) -> tuple[str, list[str]] | None:
         connection.close()
 
 
-def receive(connection: socket.socket) -> tuple[dict, list[int]]:
+def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """One request and the stdout and stderr that came with it."""
     text, control, _, _ = connection.recvmsg(1 << 20, socket.CMSG_SPACE(8))
     while not text.endswith(b"\n"):
@@ -56,7 +57,7 @@ def receive(connection: socket.socket) -> tuple[dict, list[int]]:
     return json.loads(text), list(descriptors)
 
 
-def become(request: dict, streams: list[int]) -> tuple[str, list[str]]:
+def become(request: dict[str, Any], streams: list[int]) -> tuple[str, list[str]]:
     """Take the requester's environment, folder and streams."""
     os.setsid()
     for stream, standard in zip(streams, (1, 2), strict=True):

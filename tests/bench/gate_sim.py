@@ -10,11 +10,15 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parent))
 import doc_tables
 import sim_profile
 import sim_totals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
 
 
 def main() -> None:
@@ -25,7 +29,7 @@ def main() -> None:
     parser.add_argument("--only", choices=("totals", "profile"))
     parser.add_argument("--write", action="store_true", help="put the tables into docs/gate.md")
     options = parser.parse_args()
-    parts = {
+    parts: dict[str, Callable[[], tuple[Sequence[str], Iterable[list[str]]]]] = {
         "totals": lambda: (sim_totals.HEAD, sim_totals.rows(options.builds)),
         "profile": lambda: (sim_profile.HEAD, sim_profile.rows(options.draws)),
     }

@@ -33,7 +33,7 @@ def iteration_ms(workload: Workload, python: str, mode: str) -> float:
         done = subprocess.run(
             command, cwd=workload.folder, env=env, check=True, stdout=subprocess.PIPE, text=True
         )
-    return json.loads(done.stdout.splitlines()[-1])["iteration_us"] / 1e3
+    return float(json.loads(done.stdout.splitlines()[-1])["iteration_us"]) / 1e3
 
 
 def main() -> None:

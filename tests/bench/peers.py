@@ -55,7 +55,7 @@ def mann_whitney(values: Callable[[Sequence[Run]], np.ndarray]) -> Callable[[cam
 
     def rule(draw: campaign.Draw) -> bool:
         old, new = values(draw.baseline), values(draw.candidate)
-        return growth(old, new) > 0 and stats.mannwhitneyu(old, new).pvalue < 0.05
+        return bool(growth(old, new) > 0 and stats.mannwhitneyu(old, new).pvalue < 0.05)
 
     return rule
 
@@ -69,7 +69,7 @@ def welch(draw: campaign.Draw) -> bool:
 def asv(draw: campaign.Draw) -> bool:
     """`asv continuous`: Mann-Whitney on pooled samples at 0.002, and a ratio of medians above 1.1."""
     old, new = pooled(draw.baseline), pooled(draw.candidate)
-    return growth(old, new) > 0.1 and stats.mannwhitneyu(old, new).pvalue < 0.002
+    return bool(growth(old, new) > 0.1 and stats.mannwhitneyu(old, new).pvalue < 0.002)
 
 
 def fence(draw: campaign.Draw) -> bool:
@@ -77,7 +77,7 @@ def fence(draw: campaign.Draw) -> bool:
     old = latencies(draw.baseline)
     changes = np.abs(np.diff(old) / old[:-1])
     low, high = np.quantile(changes, (0.25, 0.75))
-    return float(np.median(latencies(draw.candidate))) / old[-1] - 1 > high + 3 * (high - low)
+    return bool(np.median(latencies(draw.candidate)) / old[-1] - 1 > high + 3 * (high - low))
 
 
 def screened(draw: campaign.Draw) -> WorkloadVerdict:

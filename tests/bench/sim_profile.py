@@ -17,12 +17,12 @@ from scipy import stats
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from gate_profiles import Program, decode, train
 
-from ai_prof.gate.profile import Compared, Finding, compare
+from ai_prof.gate.profile import Aspect, Compared, Finding, compare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-FLOORS = {"host": 20.0, "host_slow": 20.0, "kernel": 20.0}
+FLOORS: dict[Aspect, float] = {"host": 20.0, "host_slow": 20.0, "kernel": 20.0}
 DELAYS = (50.0, 100.0, 300.0)
 
 

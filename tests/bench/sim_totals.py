@@ -36,7 +36,13 @@ HOST = np.array([key not in {"kernel_time_ms", "copy_compute_overlap"} for key i
 CORRELATION = 0.6
 ITERATIONS, ITERATION_SD, AUTOCORRELATION = 60, 0.01, 0.7
 TAIL = 6.0  # launch spreads that a slow launch is slower by, on average
-COUNTS = {"kernels": 100, "copies": 2, "copy_bytes": 4096, "syncs": 1, "graph_launches": 0}
+COUNTS: dict[str, int | None] = {
+    "kernels": 100,
+    "copies": 2,
+    "copy_bytes": 4096,
+    "syncs": 1,
+    "graph_launches": 0,
+}
 
 
 @dataclass(frozen=True)

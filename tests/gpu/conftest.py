@@ -13,10 +13,14 @@ ROWS = pytest.StashKey[list[tuple[str, str, str]]]()
 
 
 @pytest.fixture(scope="session")
-def row(request: pytest.FixtureRequest) -> Callable[[str, str, str], None]:
+def row(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Adds a line: what was measured, the figure and what was wanted."""
     rows = request.config.stash.setdefault(ROWS, [])
-    return lambda what, figure, wanted="": rows.append((what, figure, wanted))
+
+    def add(what: str, figure: str, wanted: str = "") -> None:
+        rows.append((what, figure, wanted))
+
+    return add
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -11,7 +11,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -148,12 +148,27 @@ class Steps:
             self.program.communicate()
 
 
-def kernels_a_step(trace: Trace, times: npt.NDArray[np.int64]) -> set[int]:
-    """How many kernels began in each step that lies well inside the capture."""
-    begin, end = trace.kernels.start.min() + SETTLED_NS, trace.kernels.end.max() - SETTLED_NS
-    inside = times[(times > begin) & (times < end)]
-    edges = np.searchsorted(np.sort(trace.kernels.start), inside)
-    return set(np.diff(edges).tolist())
+class Steady(NamedTuple):
+    """How much device work began in a step, of the steps that lie well inside a capture.
+
+    `operations` are kernels, copies and sets together: of a CUDA graph that was made before the capture the
+    driver runs a small copy as a kernel of its own, which a graph made under it reports as a copy.
+    """
+
+    operations: set[int]
+    kernels: set[int]
+
+    @classmethod
+    def of(cls, trace: Trace, times: npt.NDArray[np.int64]) -> Steady:
+        begin, end = trace.kernels.start.min() + SETTLED_NS, trace.kernels.end.max() - SETTLED_NS
+        inside = times[(times > begin) & (times < end)]
+        kernels, copies = (
+            np.diff(np.searchsorted(table.start, inside)) for table in (trace.kernels, trace.memory)
+        )
+        return cls(set((kernels + copies).tolist()), set(kernels.tolist()))
+
+    def __str__(self) -> str:
+        return f"{sorted(self.operations)}, {sorted(self.kernels)} of them kernels"
 
 
 def launches_found(trace: Trace) -> float:

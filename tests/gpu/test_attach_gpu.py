@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pytest
-from attach_runs import Place, Steps, capture_of, kernels_a_step, launches_found
+from attach_runs import Place, Steady, Steps, capture_of, launches_found
 
 from ai_prof.collect.attach import attach, stop
 from ai_prof.collect.control import State
@@ -70,22 +70,22 @@ def begin(place: Place) -> Iterator[Callable[..., Steps]]:
 
 
 @pytest.fixture(scope="module")
-def from_start(place: Place, begin: Callable[..., Steps]) -> dict[str, set[int]]:
-    """Kernels a step of each kind, captured from the program's start; all at once, for time is short."""
+def from_start(place: Place, begin: Callable[..., Steps]) -> dict[str, Steady]:
+    """Device work a step of each kind, captured from the program's start; all at once, for time is short."""
     captured = {
         kind: begin(kind, f"{kind}-start", most=steps, capture=place.path / f"{kind}-start-capture")
         for kind, steps in {"train": 300, "decode": 5000, "jax": 5000}.items()
         if kind != "jax" or has_jax()
     }
-    found = {"raw": {5}}
+    found = {"raw": Steady({6}, {5})}
     for kind, steps in captured.items():
         times, _ = steps.finish()
-        found[kind] = kernels_a_step(open_trace(place.path / f"{kind}-start-capture"), times)
+        found[kind] = Steady.of(open_trace(place.path / f"{kind}-start-capture"), times)
     return found
 
 
 @pytest.fixture(scope="module")
-def reference(begin: Callable[..., Steps], from_start: dict[str, set[int]]) -> list[float]:
+def reference(begin: Callable[..., Steps], from_start: dict[str, Steady]) -> list[float]:
     """The losses of a training that nobody watched."""
     del from_start  # not beside those
     steps = begin("train", "reference", most=REFERENCE_STEPS)
@@ -200,7 +200,7 @@ def test_other_programs_are_captured(
     kind: str,
     place: Place,
     begin: Callable[..., Steps],
-    from_start: dict[str, set[int]],
+    from_start: dict[str, Steady],
     row: Callable[..., None],
 ) -> None:
     if kind not in from_start:
@@ -214,9 +214,9 @@ def test_other_programs_are_captured(
     run = attached(place, steps, 2, f"{kind}-capture")
     time.sleep(0.5)
     times, _ = steps.end()
-    seen = kernels_a_step(run.trace, times)
+    seen = Steady.of(run.trace, times)
     share = launches_found(run.trace)
-    row(f"{kind}: kernels a step, attached", f"{sorted(seen)}", f"{sorted(from_start[kind])}")
+    row(f"{kind}: device operations a step, attached", f"{seen}", f"{from_start[kind]}")
     row(f"{kind}: kernels with their launch recorded", f"{share:.2%}", "100%")
     longest_ms = longest(times, run.began, run.ended)
     step_ms = float(np.median(np.diff(times))) / 1e6
@@ -225,7 +225,7 @@ def test_other_programs_are_captured(
         f"{run.stood_ms:.1f}; {longest_ms:.1f}",
         f"median {step_ms:.2f}",
     )
-    assert seen == from_start[kind]
+    assert seen.operations == from_start[kind].operations
     assert share > 0.99
 
 
@@ -283,7 +283,7 @@ def test_the_training_was_not_disturbed(
     trained: tuple[npt.NDArray[np.int64], list[float]],
     runs: list[Attached],
     reference: list[float],
-    from_start: dict[str, set[int]],
+    from_start: dict[str, Steady],
     row: Callable[..., None],
 ) -> None:
     times, losses = trained
@@ -292,8 +292,8 @@ def test_the_training_was_not_disturbed(
     idle_to = [*(run.began for run in runs), runs[-1].ended + int(IDLE_SECONDS * 1e9)]
     idle = [median(times, *pair) for pair in zip(idle_from, idle_to, strict=True)]
     during = [median(times, *pair) for pair in bounds]
-    seen = set().union(*(kernels_a_step(run.trace, times) for run in runs))
-    row("train: kernels a step, attached", f"{sorted(seen)}", f"{sorted(from_start['train'])}")
+    seen = [Steady.of(run.trace, times) for run in runs]
+    row("train: device operations a step, attached", f"{seen[0]}", f"{from_start['train']}")
     row("train: step before the first attach, ms", f"{idle[0]:.3f}")
     row("train: during / beside, each attach", " ".join(
         f"{d / (a + b) * 2:.4f}" for d, a, b in zip(during, idle, idle[1:], strict=False)))  # fmt: skip
@@ -309,7 +309,7 @@ def test_the_training_was_not_disturbed(
     row("train: losses equal to an undisturbed run's", f"{compared} steps", f"first attach: {last_attached}")
     assert losses[:compared] == reference[:compared]
     assert compared > int(np.searchsorted(times, bounds[0][0])) + 100
-    assert seen == from_start["train"]
+    assert all(one.operations == from_start["train"].operations for one in seen)
     assert np.median(after) <= 1.02
 
 

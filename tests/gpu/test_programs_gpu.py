@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from gpu_runs import captured, run_workload
+from gpu_runs import captured, run_workload, start
 
 from ai_prof.runs.interpreter import requirements
 from ai_prof.runs.workloads import find
@@ -19,6 +19,7 @@ from ai_prof.trace.open import open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from subprocess import CompletedProcess
 
     from ai_prof.trace.model import Trace
 
@@ -31,6 +32,7 @@ WORKLOADS = {workload.name: workload for workload in find(Path(__file__).parents
 FEW = 12
 COUNTED = ("cuda_native", "cupy_kernels", "triton_kernels", "jax_train")
 SIDE_BY_SIDE = 8
+WINDOW_S = 5  # of a program whose kernel of 7 s begins after 1.5 s
 # How a program ends, and its exit code; an interrupted Python ends by the signal, after its own clean-up.
 ENDS = {"exit": 0, "raise": 1, "leave": 0, "int": -2, "term": -15, "kill": -9}
 
@@ -42,6 +44,7 @@ class Runs:
         self.folder, self.pool = folder, pool
         self.programs: dict[str, Future[tuple[Trace, str]]] = {}
         self.counts: dict[tuple[str, int], Future[tuple[Trace, dict[str, int]]]] = {}
+        self.alone: dict[str, Future[CompletedProcess[str]]] = {}
 
     def program(self, name: str, *words: str, code: int = 0, **variables: str) -> None:
         """Start a program of our folder under capture, as `name`."""
@@ -72,11 +75,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
             if not unmet(name):
                 for times in (1, 2, 3):
                     runs.count(name, times)
-        runs.program("window", "asleep.py", AI_PROF_DURATION="5")
+        for way in ("sleep", "wait"):
+            runs.program(way, "asleep.py", way, AI_PROF_DURATION=str(WINDOW_S))
         for way, code in ENDS.items():
             runs.program(way, "asleep.py", way, code=code)
         runs.program("graph_early", "graph_early.py", AI_PROF_DELAY="4", AI_PROF_DURATION="2")
         runs.program("later", "profiled_later.py", AI_PROF_DURATION="0.5")
+        runs.alone["later"] = pool.submit(start, "profiled_later.py")
         for name in ("ranges", "replays", "family"):
             runs.program(name, f"{name}.py")
         yield runs
@@ -89,6 +94,11 @@ def unmet(name: str) -> str:
 
 def nothing_lost(trace: Trace) -> bool:
     return all(loss.lost == 0 for loss in trace.source.losses.values())
+
+
+def first_work(trace: Trace) -> int:
+    """When the device began to work; ns."""
+    return min(int(table.start.min()) for table in (trace.kernels, trace.memory) if len(table.start))
 
 
 def kernels(trace: Trace, part: str) -> int:
@@ -115,12 +125,20 @@ def test_kernels_are_those_that_the_program_counted(
         assert own == more or graphs  # a graph launch is one launch of many kernels
 
 
-def test_work_in_flight_when_the_window_closes_is_no_loss(runs: Runs) -> None:
-    trace, _ = runs.programs["window"].result()
+@pytest.mark.parametrize("way", ["sleep", "wait"])
+def test_work_in_flight_when_the_window_closes_is_no_loss(
+    runs: Runs, way: str, row: Callable[[str, str, str], None]
+) -> None:
+    """A flush returns only after the kernel where the program waits for that: the window closes late then."""
+    trace, _ = runs.programs[way].result()
     assert trace.source.complete
     assert nothing_lost(trace)
-    assert trace.source.losses["kernel"].unfinished in {20, 21}
-    assert (kernels(trace, "add"), kernels(trace, "mul")) == (100, 0)
+    late_s = (int(trace.samples.time.max()) - first_work(trace)) / 1e9 - WINDOW_S
+    row(f"a kernel in flight at the window's end, {way}: closed late by", f"{late_s:.1f} s", "")
+    assert kernels(trace, "add") == 100
+    if way == "sleep":
+        assert trace.source.losses["kernel"].unfinished in {20, 21}
+        assert kernels(trace, "mul") == 0
 
 
 @pytest.mark.parametrize("way", ENDS)
@@ -133,8 +151,12 @@ def test_every_end_keeps_what_had_ended(runs: Runs, way: str) -> None:
 
 def test_torch_profiler_records_after_the_window(runs: Runs) -> None:
     trace, printed = runs.programs["later"].result()
+    undisturbed = runs.alone["later"].result()
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    seen = json.loads(printed)
     assert trace.source.complete
-    assert int(printed) == 50
+    assert sum(count for name, count in seen.items() if "mul" in name.lower()) == 50
+    assert seen == json.loads(undisturbed.stdout)
 
 
 def test_ranges_and_samples_are_there_and_one_cupti(runs: Runs) -> None:

@@ -1,7 +1,7 @@
-"""Launches a hundred kernels and waits, then leaves a long one with twenty behind it in flight for seconds.
+"""Launches a hundred kernels and waits, then leaves a long one with twenty behind it in flight for 7 seconds.
 
-Usage: asleep.py [WAY], how it ends meanwhile: exit, raise, leave (os._exit), int, term or kill; without one
-it waits.
+Usage: asleep.py WAY, how it ends meanwhile: exit, raise, leave (os._exit), int, term or kill; or how it waits
+for them: wait, or sleep, which it does for 5 seconds first.
 """
 
 import os
@@ -11,7 +11,7 @@ import time
 
 import torch
 
-way = sys.argv[1] if len(sys.argv) > 1 else "wait"
+way = sys.argv[1]
 x = torch.zeros(1 << 10, device="cuda")
 for _ in range(100):
     x.add_(1)
@@ -20,7 +20,8 @@ time.sleep(1.5)  # what has ended is on the disk
 torch.cuda._sleep(14_000_000_000)
 for _ in range(20):
     x.mul_(2)
-if way == "wait":
+if way in {"sleep", "wait"}:
+    time.sleep(5 if way == "sleep" else 0)
     torch.cuda.synchronize()
 elif way == "leave":
     os._exit(0)

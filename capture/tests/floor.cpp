@@ -1,13 +1,17 @@
 // The least that a capture can cost: a CUPTI client that asks for the same records as ours, with the same
 // attributes and the same flushes, and gives every buffer back unread. An injection library for the overhead
 // bench. FLOOR_CUPTI names the libcupti, FLOOR_LEVEL and FLOOR_GRAPHS are as AI_PROF_LEVEL and
-// AI_PROF_GRAPHS.
+// AI_PROF_GRAPHS; FLOOR_KINDS names the kinds of record that are left out, as SYNCHRONIZATION,MARKER.
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
+#include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -26,7 +30,20 @@ cupti::CuptiApi g_api;
 alignas(4096) std::uint8_t g_memory[kBuffers * kBytes];
 std::atomic<std::uint64_t> g_free{~std::uint64_t{0}};
 std::atomic<bool> g_alive{false};
-std::atomic<bool> g_over{false};
+std::mutex g_flushing;
+bool g_over = false;
+
+struct Kind {
+  std::string_view name;
+  CUpti_ActivityKind kind;
+  bool left_out = false;
+};
+Kind g_kinds[] = {
+    {"CONTEXT", CUPTI_ACTIVITY_KIND_CONTEXT},   {"MEMCPY", CUPTI_ACTIVITY_KIND_MEMCPY},
+    {"MEMCPY2", CUPTI_ACTIVITY_KIND_MEMCPY2},   {"MEMSET", CUPTI_ACTIVITY_KIND_MEMSET},
+    {"OVERHEAD", CUPTI_ACTIVITY_KIND_OVERHEAD}, {"SYNCHRONIZATION", CUPTI_ACTIVITY_KIND_SYNCHRONIZATION},
+    {"MARKER", CUPTI_ACTIVITY_KIND_MARKER},
+};
 
 void CUPTIAPI requested(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records) {
   std::uint64_t free = g_free.load(std::memory_order_relaxed);
@@ -45,15 +62,43 @@ void CUPTIAPI completed(CUcontext, std::uint32_t, std::uint8_t* buffer, std::siz
 }
 
 void flush_now_and_then() {
-  while (!g_over.load(std::memory_order_relaxed)) {
+  for (;;) {
     std::this_thread::sleep_for(kFlushEvery);
+    const std::lock_guard lock(g_flushing);
+    if (g_over) return;
     if (g_alive.load(std::memory_order_acquire)) g_api.cuptiActivityFlushAll(0);
   }
+}
+
+// CUPTI goes with the program: no flush may be under way then.
+void end() {
+  const std::lock_guard lock(g_flushing);
+  g_over = true;
 }
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr ? value : "";
+}
+
+bool leave_out(std::string_view names, std::string& error) {
+  while (!names.empty()) {
+    const std::string_view name = names.substr(0, names.find(','));
+    names.remove_prefix(std::min(names.size(), name.size() + 1));
+    Kind* const found = std::ranges::find(g_kinds, name, &Kind::name);
+    if (found == std::end(g_kinds)) {
+      error = "FLOOR_KINDS has " + std::string(name) + ", which it can't leave out";
+      return false;
+    }
+    found->left_out = true;
+  }
+  return true;
+}
+
+CUptiResult CUPTIAPI enable_if_wanted(CUpti_ActivityKind kind) {
+  const Kind* const found = std::ranges::find(g_kinds, kind, &Kind::kind);
+  const bool left_out = found != std::end(g_kinds) && found->left_out;
+  return left_out ? CUPTI_SUCCESS : g_api.cuptiActivityEnable(kind);
 }
 
 bool begin(std::string& error) {
@@ -62,6 +107,7 @@ bool begin(std::string& error) {
   config.graphs = variable("FLOOR_GRAPHS") == "graph" ? Graphs::kGraph : Graphs::kNode;
   std::vector<std::string> problems;
   CUpti_SubscriberHandle subscriber = nullptr;
+  if (!leave_out(variable("FLOOR_KINDS"), error)) return false;
   if (!cupti::load_cupti({variable("FLOOR_CUPTI")}, g_api, error)) return false;
   if (!cupti::subscribe(g_api, subscriber, error)) return false;
   cupti::set_attributes(g_api, problems);
@@ -69,9 +115,11 @@ bool begin(std::string& error) {
     error = "CUPTI takes no buffers";
     return false;
   }
-  if (!cupti::enable(g_api, config, cupti::Contexts::kNone, problems, error)) return false;
+  cupti::CuptiApi wanted = g_api;
+  wanted.cuptiActivityEnable = enable_if_wanted;
+  if (!cupti::enable(wanted, config, cupti::Contexts::kNone, problems, error)) return false;
   std::thread(flush_now_and_then).detach();
-  std::atexit([] { g_over.store(true); });
+  std::atexit(end);
   return true;
 }
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import collections
 import importlib
+import json
 import math
 from pathlib import Path
 
@@ -55,7 +55,7 @@ def test_a_page_says_what_is_met_and_what_is_not(bench):
     launch["ours api node"] = [6.0] * 3
     launch |= {"ours, after its window": [4.1] * 3, "ours, standing by": [4.0] * 3}
     facts = page.Facts(["a card"], 3, "2026-01-01", None)
-    text = page.page({"launch_us": launch, "graph_us": launch}, facts, [page.LAUNCH_LOOP])
+    text = page.page(page.COST, {"launch_us": launch, "graph_us": launch}, facts, [page.LOOP])
     assert "over 3 interleaved rounds" in text
     wanted = "added at most 1.15 of what the floor adds"
     assert f"| a launch, level kernel: {wanted} | 1.10 (1.10 to 1.10) | met |" in text
@@ -63,18 +63,71 @@ def test_a_page_says_what_is_met_and_what_is_not(bench):
     assert "| after its window: at most 1.05 of never captured | 1.02 (1.02 to 1.02) | met |" in text
 
 
-@pytest.mark.parametrize(("end", "rounds"), [(math.inf, [1, 2, 3]), (0.0, [1])])
-def test_the_page_is_anew_after_each_round_until_the_time_is_up(bench, monkeypatch, end, rounds):
+def test_a_program_that_fails_costs_its_own_round(bench):
+    minima, page = bench
+    nothing, own, never = [4.0, 4.0, 4.0], [None, 5.0, 6.0], [None, None, None]
+    assert minima.added(nothing, own) == (1.0, (1.0, 2.0))
+    assert math.isnan(minima.added(nothing, never)[0])
+    assert math.isnan(minima.ratio_of_added(nothing, own, never)[0])
+    tiny = {"nothing": nothing, "floor, api": own, "ours, api": own, "torch.profiler, CUDA": never}
+    step = {"nothing": nothing, "ours, kernel": never, "ours, api": own}
+    facts = page.Facts(["a card"], 3, "2026-01-01", None)
+    text = page.page(page.COST, {"tiny_us": tiny, "step_ms": step}, facts, [page.TORCH])
+    assert "| ours, api | 5.000 | +1.000 | +1.000 to +2.000 | 1.250 | 1.00 (1.00 to 1.00) |" in text
+    assert "| torch.profiler, CUDA | failed | | | | |" in text
+    assert "ours, api failed in 1 of 3 rounds; torch.profiler, CUDA failed in 3 of 3 rounds." in text
+    assert "| nan (nan to nan) | no figure |" in text
+    assert "busy for an unknown part of its time" in text
+
+
+@pytest.fixture
+def measured(bench, monkeypatch, tmp_path):
+    """Measures a plan without PyTorch: each page, and the raw figures that lie there then.
+
+    No process is started: each costs as much as its name is long, and those that `fails` names fail.
+    """
     _, page = bench
     overhead = importlib.import_module("launch_overhead")
-
-    def measure_round(columns, *_):
-        for name in (*NAMES, *GRAPHS, "ours, after its window", "ours, standing by"):
-            for measure in ("launch_us", "graph_us"):
-                columns[measure].setdefault(name, []).append(4.0 + len(name))
-
-    monkeypatch.setattr(overhead, "measure_round", measure_round)
+    parts = overhead.Parts(tmp_path, tmp_path / "cupti" / "lib" / "libcupti.so")
     facts = page.Facts(["a card"], 0, "2026-01-01", None)
-    made = list(overhead.measured(collections.defaultdict(dict), facts, None, None, (3, end)))
-    counts = [text.partition(" interleaved rounds")[0].rpartition(" ")[2] for text in made]
-    assert counts == [str(count) for count in rounds]
+
+    def made(name, limits, fails=()):
+        def run_loop(capture, _):
+            if capture.name in fails:
+                raise overhead.LoopFailedError("as it happens")
+            return dict.fromkeys(("launch_us", "graph_us"), 4.0 + len(capture.name))
+
+        monkeypatch.setattr(overhead, "run_loop", run_loop)
+        monkeypatch.setattr(overhead, "machine", lambda: ["a card"])
+        monkeypatch.setattr(overhead, "FIGURES", tmp_path)
+        plan = getattr(overhead, name)
+        for text in overhead.measured(plan, facts, None, parts, limits):
+            yield text, json.loads((tmp_path / f"{plan.name}.json").read_text())
+
+    return made
+
+
+@pytest.mark.parametrize(("end", "rounds"), [(math.inf, [1, 2, 3]), (0.0, [1])])
+@pytest.mark.parametrize("plan", ["USUAL"])
+def test_page_and_figures_are_anew_after_each_round_until_the_time_is_up(measured, plan, end, rounds):
+    counts = []
+    for text, raw in measured(plan, (3, end)):
+        counts.append(int(text.partition(" interleaved rounds")[0].rpartition(" ")[2]))
+        assert {len(column) for each in raw["columns"].values() for column in each.values()} == {counts[-1]}
+        assert (raw["torch"], raw["cupti"], raw["failures"]) == (None, "cupti", [])
+    assert counts == rounds
+
+
+def test_a_failure_is_told_in_the_figures_too(measured):
+    *_, (text, raw) = measured("USUAL", (2, math.inf), fails=["ours api node"])
+    assert text.count("ours api node failed in 2 of 2 rounds.") == 2
+    assert "| ours kernel node | " in text
+    assert raw["columns"]["launch_us"]["ours api node"] == [None, None]
+    assert [each["round"] for each in raw["failures"]] == [1, 2]
+    assert raw["failures"][0]["why"] == "as it happens"
+
+
+def test_a_bench_of_which_all_fails_ends(measured):
+    names = [capture.name for capture in importlib.import_module("launch_overhead").USUAL.captures]
+    with pytest.raises(SystemExit, match="no program could be measured"):
+        next(measured("USUAL", (2, math.inf), fails=names))

@@ -9,6 +9,7 @@ The gate's rows are of the tables that peers.py wrote into docs/gate.md. What wa
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import sys
 from pathlib import Path
@@ -16,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 import doc_tables
-from minima import added, ratio
+from minima import added, least, ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
+
+    from minima import Column
 
 ROOT = Path(__file__).parents[2]
 FIGURES = Path(__file__).parent / "figures"
@@ -102,15 +105,15 @@ def cost(raw: Mapping[str, Any] | None) -> list[str]:
             doc_tables.table(COST_HEAD, rows)]  # fmt: skip
 
 
-def _added(column: Mapping[str, Sequence[float]], key: str) -> tuple[str, str]:
-    if key not in column:
+def _added(column: Mapping[str, Column], key: str) -> tuple[str, str]:
+    if math.isnan(least(column.get(key, ()))):
         return NOT_MEASURED, ""
     more, (low, high) = added(column["nothing"], column[key])
     return f"{more:+.2f}", f"{low:+.2f} to {high:+.2f}"
 
 
-def _slowed(column: Mapping[str, Sequence[float]], key: str) -> tuple[str, str]:
-    if key not in column:
+def _slowed(column: Mapping[str, Column], key: str) -> tuple[str, str]:
+    if math.isnan(least(column.get(key, ()))):
         return NOT_MEASURED, ""
     times, (low, high) = ratio(column["nothing"], column[key])
     return f"{times:.3f}", f"{low:.3f} to {high:.3f}"

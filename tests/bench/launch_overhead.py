@@ -2,9 +2,10 @@
 
 Interleaved rounds of fresh processes: a launch loop in C++ under nothing, under a bare CUPTI client that
 throws its records away (the floor) and under ai-prof, at both levels and with CUDA graphs at both levels; and
-PyTorch loops under nothing, ai-prof and torch.profiler. Differences of minima with 90 % bootstrap intervals
-are written as a page, anew after each round, and printed. Needs g++, libcupti with its headers, and torch
-for its part:
+PyTorch loops under nothing, the floor, ai-prof and torch.profiler. Differences of minima with 90 % bootstrap
+intervals are written as a page, anew after each round, and printed; the raw figures go to figures/. A process
+that fails costs its own round alone, and is counted. Needs g++, libcupti with its headers, and torch for its
+part:
 
     python tests/bench/launch_overhead.py [--rounds 20] [--minutes 8] [--output docs/overhead.md]
 """
@@ -12,8 +13,6 @@ for its part:
 from __future__ import annotations
 
 import argparse
-import collections
-import contextlib
 import datetime as dt
 import json
 import os
@@ -22,138 +21,134 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from launch_page import LAUNCH_LOOP, TORCH, Facts, page
+from launch_page import COST, LOOP, TORCH, Facts, Head, Section, page
 from launch_programs import (
     AFTER,
     CAPTURES,
     NOTHING,
     ROOT,
     STANDBY,
+    Capture,
+    LoopFailedError,
     Parts,
-    bare_environment,
     build,
     find_cupti,
-    label,
     package_folders,
     run_loop,
-    variables,
 )
+from torch_server import MEASURES, TorchServer, Watcher, torch_server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-# What PyTorch runs under: name, our level, another profiler.
+LAUNCH = ("launch_us", "graph_us")
+FIGURES = Path(__file__).parent / "figures"  # docs/comparison.md is made from overhead.json
+
+
 WATCHERS = [
-    ("nothing", "", None),
-    ("ours, kernel", "kernel", None),
-    ("ours, api", "api", None),
-    ("torch.profiler, CUDA", "", "cuda"),
-    ("torch.profiler, CPU and CUDA", "", "cpu+cuda"),
+    Watcher(NOTHING),
+    Watcher(Capture("floor, kernel", "floor", "kernel"), loops=("tiny",)),
+    Watcher(Capture("ours, kernel", "ours", "kernel")),
+    Watcher(Capture("floor, api", "floor", "api"), loops=("tiny",)),
+    Watcher(Capture("ours, api", "ours", "api")),
+    Watcher(Capture("torch.profiler, CUDA"), "cuda"),
+    Watcher(Capture("torch.profiler, CPU and CUDA"), "cpu+cuda"),
+    Watcher(Capture("cupti-python"), "cupti-python"),
 ]
-CUPTI_PYTHON = ("cupti-python", "", "cupti-python")
-
-Columns = dict[str, dict[str, list[float]]]  # measure -> what it ran under -> one value a round
-RAW = Path(__file__).parent / "figures" / "overhead.json"  # for docs/comparison.md
 
 
-class TorchServer:
-    """The process that forks a child for each PyTorch measurement."""
+@dataclass(frozen=True)
+class Plan:
+    """What is measured in a round, and the page that is made of it; `name` is that of its files."""
 
-    def __init__(self, parts: Parts, python: str) -> None:
-        self.parts = parts
-        self.process = subprocess.Popen(
-            [python, str(Path(__file__).parent / "torch_loops.py")],
-            env=bare_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        self.about = self._answer()
-        self.watchers = [*WATCHERS]
-        if self.about["cupti_python"]:
-            tried = self.measure("", CUPTI_PYTHON[2], ["tiny"], Path())
-            if "error" in tried:
-                sys.stderr.write(f"cupti-python is left out: {tried['error']}\n")
-            else:
-                self.watchers.append(CUPTI_PYTHON)
-
-    def _answer(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit("the PyTorch part ended early: see above, or leave it out with --without-torch")
-        return dict(json.loads(line))
-
-    def measure(self, level: str, profiler: str | None, loops: list[str], output: Path) -> dict[str, Any]:
-        """Measure the loops in a child, under ours at a level or another profiler."""
-        capture = ("ours", level, "node") if level else NOTHING
-        given = variables(capture, self.parts, output)
-        given.pop("AI_PROF_CUPTI", None)  # torch brings its own, which wins
-        assert self.process.stdin is not None
-        self.process.stdin.write(
-            json.dumps({"variables": given, "profiler": profiler, "loops": loops}) + "\n"
-        )
-        self.process.stdin.flush()
-        return self._answer()
+    name: str
+    head: Head
+    captures: list[Capture]  # of the launch loop
+    watchers: list[Watcher]
+    loop: Section
+    torch: Section
 
 
-@contextlib.contextmanager
-def torch_server(parts: Parts, python: str, *, wanted: bool) -> Iterator[TorchServer | None]:
-    """Start the server, and end it."""
-    if not wanted:
-        yield None
-        return
-    server = TorchServer(parts, python)
-    try:
-        yield server
-    finally:
-        assert server.process.stdin is not None
-        server.process.stdin.close()
-        server.process.wait(timeout=60)
+USUAL = Plan("overhead", COST, [NOTHING, *CAPTURES, AFTER, STANDBY], WATCHERS, LOOP, TORCH)
 
 
-def measure_round(columns: Columns, server: TorchServer | None, parts: Parts) -> None:
+@dataclass
+class Figures:
+    """What was measured: a value a round, or None, by measure and by what it ran under; why some failed."""
+
+    columns: dict[str, dict[str, list[float | None]]] = field(default_factory=lambda: defaultdict(dict))
+    failures: list[dict[str, str | int]] = field(default_factory=list)
+
+    def add(self, name: str, measures: tuple[str, ...], measure: Callable[[], dict[str, float]]) -> None:
+        """One round of a program under `name`."""
+        values: dict[str, float] = {}
+        try:
+            values = measure()
+        except LoopFailedError as error:
+            done = len(self.columns[measures[0]].get(name, ()))
+            failure: dict[str, str | int] = {
+                "under": name,
+                "measures": ", ".join(measures),
+                "round": done + 1,
+                "why": str(error),
+            }
+            self.failures.append(failure)
+            sys.stderr.write(f"\n{name}: {error}\n")
+        for each in measures:
+            self.columns[each].setdefault(name, []).append(values.get(each))
+
+    @property
+    def none(self) -> bool:
+        """Whether nothing was measured yet."""
+        columns = (column for each in self.columns.values() for column in each.values())
+        return all(value is None for column in columns for value in column)
+
+
+def measure_round(plan: Plan, figures: Figures, server: TorchServer | None, parts: Parts) -> None:
     """One process of each kind."""
-    for capture in (NOTHING, *CAPTURES, AFTER, STANDBY):
-        for measure, value in run_loop(capture, parts).items():
-            columns[measure].setdefault(label(capture), []).append(value)
+    for capture in plan.captures:
+        figures.add(capture.name, LAUNCH, partial(run_loop, capture, parts))
     if server is None:
         return
-    for name, level, profiler in server.watchers:
-        with tempfile.TemporaryDirectory() as folder:
-            measured = server.measure(level, profiler, ["tiny", "step"], Path(folder) / "capture")
-        if "error" in measured:
-            raise SystemExit(f"PyTorch under {name}: {measured['error']}")
-        for measure, value in measured.items():
-            columns[measure].setdefault(name, []).append(value)
-    keep(columns, server, parts)
+    for watcher in plan.watchers:
+        measures = tuple(MEASURES[loop] for loop in watcher.loops)
+        figures.add(watcher.capture.name, measures, partial(server.measure, watcher))
 
 
-def keep(columns: Columns, server: TorchServer | None, parts: Parts) -> None:
+def keep(plan: Plan, figures: Figures, server: TorchServer | None, parts: Parts) -> None:
     """Write the raw figures of all rounds so far, with what was measured on."""
     facts = {
-        "date": dt.datetime.now(dt.timezone.utc).date().isoformat(),
+        "date": today(),
         "machine": "; ".join(machine()),
         "cupti": parts.cupti.parent.parent.name,
         "torch": server.about["torch"] if server else None,
-        "columns": columns,
+        "columns": figures.columns,
+        "failures": figures.failures,
     }
-    RAW.parent.mkdir(exist_ok=True)
-    RAW.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    FIGURES.mkdir(exist_ok=True)
+    text = json.dumps(facts, indent=1) + "\n"
+    (FIGURES / f"{plan.name}.json").write_text(text, encoding="utf-8")
 
 
-def busy_of_step(server: TorchServer) -> float:
+def busy_of_step(server: TorchServer) -> float | None:
     """Share of the time that the training step keeps the device busy, by a capture of its own."""
     from ai_prof.timeline.summary import summarise  # noqa: PLC0415 - of the package that is measured
     from ai_prof.trace.open import open_trace  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "capture"
-        measured = server.measure("kernel", None, ["step"], output)
-        if "error" in measured:
-            raise SystemExit(f"PyTorch's training step: {measured['error']}")
+        try:
+            server.record(Watcher(Capture("", "ours", "kernel"), loops=("step",)), output)
+        except LoopFailedError as error:
+            sys.stderr.write(f"PyTorch's training step: {error}\n")
+            return None
         device = summarise(open_trace(output)).devices[0]
     return device.kernel_busy
 
@@ -167,6 +162,11 @@ def machine() -> list[str]:
     return [card, f"{len(models)} cores of {models[0]}" if models else "an unknown processor"]
 
 
+def today() -> str:
+    """The date, in UTC."""
+    return dt.datetime.now(dt.timezone.utc).date().isoformat()
+
+
 def python_with_torch() -> str:
     """This interpreter where it has torch, else the first on PATH outside of its environment."""
     here = str(Path(sys.executable).parent)
@@ -176,16 +176,21 @@ def python_with_torch() -> str:
 
 
 def measured(
-    columns: Columns, about: Facts, server: TorchServer | None, parts: Parts, limits: tuple[int, float]
+    plan: Plan, about: Facts, server: TorchServer | None, parts: Parts, limits: tuple[int, float]
 ) -> Iterator[str]:
     """The page after each round, of all rounds so far; the last one begins before the time is up."""
     rounds, end = limits
+    figures = Figures()
+    sections = [plan.loop, *([plan.torch] if server else [])]
     for done in range(rounds):
         if done and time.monotonic() > end:
             return
-        measure_round(columns, server, parts)
+        measure_round(plan, figures, server, parts)
+        if figures.none:
+            raise SystemExit("no program could be measured: see above")
+        keep(plan, figures, server, parts)
         sys.stderr.write(f"\rround {done + 1} of {rounds}")
-        yield page(columns, replace(about, rounds=done + 1), [LAUNCH_LOOP, *([TORCH] if server else [])])
+        yield page(plan.head, figures.columns, replace(about, rounds=done + 1), sections)
 
 
 def main() -> None:
@@ -193,7 +198,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no other round after so long")
-    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "overhead.md")
+    parser.add_argument("--output", type=Path, help="the page; docs/overhead.md if none")
     parser.add_argument("--python", default=python_with_torch(), help="the one that has torch")
     parser.add_argument(
         "--cupti", type=Path, help="the libcupti of the launch loop; no newer than the driver"
@@ -201,26 +206,29 @@ def main() -> None:
     parser.add_argument("--without-torch", action="store_true")
     args = parser.parse_args()
     end = time.monotonic() + 60 * args.minutes
+    plan = USUAL
+    output = args.output or ROOT / "docs" / f"{plan.name}.md"
     roots = list(dict.fromkeys([*package_folders(args.python), *package_folders(sys.executable)]))
     cupti = args.cupti or find_cupti(roots)
     with tempfile.TemporaryDirectory() as folder:
         parts = Parts(Path(folder), cupti)
         build(parts.built, roots)
         with torch_server(parts, args.python, wanted=not args.without_torch) as server:
-            facts = facts_of(cupti, server)
-            for text in measured(collections.defaultdict(dict), facts, server, parts, (args.rounds, end)):
-                args.output.write_text(text, encoding="utf-8")
+            if server:
+                plan = replace(plan, watchers=[each for each in plan.watchers if server.can(each)])
+            for text in measured(plan, facts_of(plan, cupti, server), server, parts, (args.rounds, end)):
+                output.write_text(text, encoding="utf-8")
     sys.stderr.write("\n")
-    sys.stdout.write(args.output.read_text(encoding="utf-8"))
+    sys.stdout.write(output.read_text(encoding="utf-8"))
 
 
-def facts_of(cupti: Path, server: TorchServer | None) -> Facts:
+def facts_of(plan: Plan, cupti: Path, server: TorchServer | None) -> Facts:
     """What is measured on, before any round."""
     about = [*machine(), f"CUPTI of {cupti.parent.parent.name}"]
     if server:
         about.append(f"PyTorch {server.about['torch']}")
-    date = dt.datetime.now(dt.timezone.utc).date()
-    return Facts(about, 0, date.isoformat(), busy_of_step(server) if server else None)
+    stepping = server if "step_ms" in plan.torch.measures else None
+    return Facts(about, 0, today(), busy_of_step(stepping) if stepping else None)
 
 
 if __name__ == "__main__":

@@ -6,20 +6,30 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from minima import added, ratio, ratio_of_added
+from minima import added, least, ratio, ratio_of_added
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    Rounds = Mapping[str, Sequence[float]]
-    Figure = tuple[float, tuple[float, float]]
+    from minima import Column, Figure
+
+    Rounds = Mapping[str, Column]
+    Goal = tuple[str, Figure, float]
 
 
 METHOD = """\
-Written by `nox -s bench`. Every figure is the minimum over {rounds} interleaved rounds of fresh processes,
+Every figure is the minimum over {rounds} interleaved rounds of fresh processes,
 or a difference of two such minima, with the 90 % interval of a bootstrap over the rounds: a host is only ever
 slowed down by what else runs on it. The floor is a bare CUPTI client that asks for the same records with the
 same attributes and flushes, and gives its buffers back unread (`capture/tests/floor.cpp`)."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """How a page begins."""
+
+    title: str
+    written: str  # by what, and what it shows
 
 
 @dataclass(frozen=True)
@@ -32,20 +42,28 @@ class Facts:
     busy: float | None
 
 
+def _no_goals(_: Mapping[str, Rounds]) -> list[Goal]:
+    return []
+
+
 @dataclass(frozen=True)
 class Section:
-    """One program: its measures by title, and what is wanted of it."""
+    """One program: its measures by title, what a row is held against, and what is wanted of the program."""
 
     title: str
     measures: dict[str, str]
-    goals: Callable[[Mapping[str, Rounds]], list[tuple[str, Figure, float]]]
+    against: str
+    reference: Callable[[str], str | None]
+    goals: Callable[[Mapping[str, Rounds]], list[Goal]] = _no_goals
 
 
-def page(columns: Mapping[str, Rounds], facts: Facts, sections: Sequence[Section]) -> str:
+def page(head: Head, columns: Mapping[str, Rounds], facts: Facts, sections: Sequence[Section]) -> str:
     """The whole page, in Markdown."""
+    busy = "an unknown part" if facts.busy is None else f"{facts.busy:.1%}"
     lines = [
-        "# What a capture costs",
+        f"# {head.title}",
         "",
+        head.written,
         METHOD.format(rounds=facts.rounds),
         "",
         f"{'; '.join(facts.about)}. {facts.date}.",
@@ -53,26 +71,40 @@ def page(columns: Mapping[str, Rounds], facts: Facts, sections: Sequence[Section
     for section in sections:
         lines += ["", f"## {section.title}"]
         for measure, title in section.measures.items():
-            lines += ["", title.format(busy=facts.busy), "", *_table(columns[measure])]
-        lines += ["", "| wanted | measured | |", "|---|---|---|"]
-        lines += [_goal(*goal) for goal in section.goals(columns)]
+            lines += ["", title.format(busy=busy), "", *_table(columns[measure], section)]
+            lines += _failures(columns[measure])
+        if goals := section.goals(columns):
+            lines += ["", "| wanted | measured | |", "|---|---|---|", *(_goal(*goal) for goal in goals)]
     return "\n".join(lines) + "\n"
 
 
-def _table(rounds: Rounds) -> list[str]:
-    lines = ["| under | minimum | added | 90 % | of nothing | of its floor's |", "|---|---|---|---|---|---|"]
+def _table(rounds: Rounds, section: Section) -> list[str]:
+    lines = [
+        f"| under | minimum | added | 90 % | of nothing | {section.against} |",
+        "|---|---|---|---|---|---|",
+    ]
     nothing = rounds["nothing"]
     for name, own in rounds.items():
-        if name == "nothing":
-            lines.append(f"| nothing | {min(own):.3f} | | | | |")
+        if name == "nothing" or math.isnan(least(own)):
+            said = "failed" if math.isnan(least(own)) else f"{least(own):.3f}"
+            lines.append(f"| {name} | {said} | | | | |")
             continue
         more, (low, high) = added(nothing, own)
-        floor = rounds.get(name.replace("ours", "floor", 1)) if name.startswith("ours") else None
-        of_floor = "" if floor is None else _share(ratio_of_added(nothing, own, floor))
-        share = f"{min(own) / min(nothing):.3f}"
-        cells = (name, f"{min(own):.3f}", f"{more:+.3f}", f"{low:+.3f} to {high:+.3f}", share, of_floor)
+        reference = rounds.get(section.reference(name) or "")
+        of_reference = "" if reference is None else _share(ratio_of_added(nothing, own, reference))
+        share = f"{ratio(nothing, own)[0]:.3f}"
+        cells = (name, f"{least(own):.3f}", f"{more:+.3f}", f"{low:+.3f} to {high:+.3f}", share, of_reference)
         lines.append(f"| {' | '.join(cells)} |")
     return lines
+
+
+def _failures(rounds: Rounds) -> list[str]:
+    """What a reader must know of the columns that have not all rounds."""
+    failed = {name: own.count(None) for name, own in rounds.items()}
+    told = [
+        f"{name} failed in {count} of {len(rounds[name])} rounds" for name, count in failed.items() if count
+    ]
+    return ["", f"{'; '.join(told)}."] if told else []
 
 
 def _share(figure: Figure) -> str:
@@ -85,7 +117,7 @@ def _goal(text: str, figure: Figure, bound: float) -> str:
     return f"| {text} | {_share(figure)} | {verdict} |"
 
 
-def _launch_goals(columns: Mapping[str, Rounds]) -> list[tuple[str, Figure, float]]:
+def _launch_goals(columns: Mapping[str, Rounds]) -> list[Goal]:
     goals = []
     for measure, graphs in (("launch_us", "node"), ("graph_us", "node"), ("graph_us", "graph")):
         rounds = columns[measure]
@@ -101,7 +133,7 @@ def _launch_goals(columns: Mapping[str, Rounds]) -> list[tuple[str, Figure, floa
     return goals
 
 
-def _torch_goals(columns: Mapping[str, Rounds]) -> list[tuple[str, Figure, float]]:
+def _torch_goals(columns: Mapping[str, Rounds]) -> list[Goal]:
     tiny, step = columns["tiny_us"], columns["step_ms"]
     of_theirs = ratio_of_added(tiny["nothing"], tiny["ours, api"], tiny["torch.profiler, CUDA"])
     goals = [("tiny operations, level api: added below 0.6 of torch.profiler's, CUDA alone", of_theirs, 0.6)]
@@ -113,19 +145,16 @@ def _torch_goals(columns: Mapping[str, Rounds]) -> list[tuple[str, Figure, float
     return goals
 
 
-LAUNCH_LOOP = Section(
-    "A launch loop in C++",
-    {
-        "launch_us": "Empty kernels, a synchronize every 500; us a launch:",
-        "graph_us": "CUDA graphs of 20 empty kernels, a synchronize every 25; us a graph launch:",
-    },
-    _launch_goals,
-)
-TORCH = Section(
-    "PyTorch",
-    {
-        "tiny_us": "Eager operations on 16 numbers, a synchronize every 500; us an operation:",
-        "step_ms": "A training step that keeps the device busy for {busy:.1%} of its time; ms:",
-    },
-    _torch_goals,
-)
+def _floor(name: str) -> str | None:
+    """The floor of one of ours."""
+    return name.replace("ours", "floor", 1) if name.startswith("ours") else None
+
+
+LAUNCHES = {"launch_us": "Empty kernels, a synchronize every 500; us a launch:"}
+GRAPHS = {"graph_us": "CUDA graphs of 20 empty kernels, a synchronize every 25; us a graph launch:"}
+TINY = {"tiny_us": "Eager operations on 16 numbers, a synchronize every 500; us an operation:"}
+STEP = {"step_ms": "A training step that keeps the device busy for {busy} of its time; ms:"}
+
+COST = Head("What a capture costs", "Written by `nox -s bench`.")
+LOOP = Section("A launch loop in C++", {**LAUNCHES, **GRAPHS}, "of its floor's", _floor, _launch_goals)
+TORCH = Section("PyTorch", {**TINY, **STEP}, "of its floor's", _floor, _torch_goals)

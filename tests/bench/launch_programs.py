@@ -6,32 +6,45 @@ import json
 import os
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ai_prof.collect.environment import capture_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 ROOT = Path(__file__).parents[2]
 LAUNCHES = 30_000
 WINDOW_S, LATER_S = 0.3, 1.0  # a window that has ended, with its flush, before the loop is timed
 TIMEOUT_S = 60
 
-Capture = tuple[str, str, str]  # what a program runs under: tool, level, graphs
 
-NOTHING = ("nothing", "", "")
-AFTER = ("ours, after its window", "api", "node")
-STANDBY = ("ours, standing by", "kernel", "node")
+class LoopFailedError(Exception):
+    """A process of the bench that measured nothing; the text says why."""
+
+
+@dataclass(frozen=True)
+class Capture:
+    """What a program runs under, by the name that the page gives it; `more` are further variables."""
+
+    name: str
+    tool: str = ""
+    level: str = ""
+    graphs: str = "node"
+    more: Mapping[str, str] = field(default_factory=dict)
+
+
+NOTHING = Capture("nothing")
+AFTER = Capture("ours, after its window", "ours", "api", more={"AI_PROF_DURATION": str(WINDOW_S)})
+STANDBY = Capture("ours, standing by", "ours", "kernel", more={"AI_PROF_ENABLE": "standby"})
 CAPTURES = [
-    (tool, level, graphs)
+    Capture(f"{tool} {level} {graphs}", tool, level, graphs)
     for level in ("kernel", "api")
     for graphs in ("node", "graph")
     for tool in ("floor", "ours")
 ]
-
-
-def label(capture: Capture) -> str:
-    """What the page calls it."""
-    return capture[0] if "," in capture[0] else " ".join(capture).strip()
 
 
 @dataclass(frozen=True)
@@ -96,29 +109,34 @@ def bare_environment() -> dict[str, str]:
 
 def variables(capture: Capture, parts: Parts, output: Path) -> dict[str, str]:
     """What must be added to the bare environment for a capture."""
-    tool, level, graphs = capture
-    if tool == "nothing":
+    if not capture.tool:
         return {}
-    if tool == "floor":
-        names = {"FLOOR_CUPTI": str(parts.cupti), "FLOOR_LEVEL": level, "FLOOR_GRAPHS": graphs}
-        return names | {"CUDA_INJECTION64_PATH": str(parts.built / "floor.so")}
-    options = {"AI_PROF_CUPTI": str(parts.cupti), "AI_PROF_GRAPHS": graphs}
-    if capture == AFTER:
-        options["AI_PROF_DURATION"] = str(WINDOW_S)
-    if capture == STANDBY:
-        options["AI_PROF_ENABLE"] = "standby"
+    if capture.tool == "floor":
+        names = {
+            "FLOOR_CUPTI": str(parts.cupti),
+            "FLOOR_LEVEL": capture.level,
+            "FLOOR_GRAPHS": capture.graphs,
+        }
+        return {**names, **capture.more, "CUDA_INJECTION64_PATH": str(parts.built / "floor.so")}
+    options = {"AI_PROF_CUPTI": str(parts.cupti), "AI_PROF_GRAPHS": capture.graphs, **capture.more}
     bare = bare_environment()
-    whole = capture_environment(output, level, bare, options)
+    whole = capture_environment(output, capture.level, bare, options)
     return {name: value for name, value in whole.items() if bare.get(name) != value}
 
 
 def run_loop(capture: Capture, parts: Parts) -> dict[str, float]:
-    """One process of the loop under a capture: us a launch and us a graph launch."""
+    """One process of the loop under a capture: us a launch and us a graph launch. Raises LoopFailedError."""
     with tempfile.TemporaryDirectory() as folder:
         env = bare_environment() | variables(capture, parts, Path(folder) / "capture")
         later = [str(LATER_S)] if capture == AFTER else []
         command = [str(parts.built / "launch_loop"), str(LAUNCHES), *later]
-        done = subprocess.run(
-            command, env=env, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT_S, check=True
-        )
+        try:
+            done = subprocess.run(
+                command, env=env, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise LoopFailedError(f"the loop was still running after {TIMEOUT_S} s") from None
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise LoopFailedError(f"the loop ended with {done.returncode}: {said[-1]}")
     return dict(json.loads(done.stdout))

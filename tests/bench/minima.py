@@ -1,4 +1,8 @@
-"""Differences of minima over interleaved rounds, with intervals from the bootstrap."""
+"""Differences of minima over interleaved rounds, with intervals from the bootstrap.
+
+A column holds one value a round, None where the program failed in it. Where nothing is left to compare,
+figures are nan.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,19 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    Column = Sequence[float | None]
+    Figure = tuple[float, tuple[float, float]]
+
 DRAWS = 4000
 COVERAGE = 0.9
 
 
-def drawn_minima(*columns: Sequence[float], seed: int = 1) -> list[NDArray[np.float64]]:
+def least(column: Column) -> float:
+    """The minimum of the rounds that did not fail."""
+    return min((value for value in column if value is not None), default=float("nan"))
+
+
+def drawn_minima(*columns: Column, seed: int = 1) -> list[NDArray[np.float64]]:
     """The minimum of each column over rounds drawn with replacement, the same rounds for all; (DRAWS,) each.
 
     A host is only ever slowed down by what else runs on it, so the minimum is what a program costs; a round
@@ -23,35 +35,38 @@ def drawn_minima(*columns: Sequence[float], seed: int = 1) -> list[NDArray[np.fl
     """
     rounds = len(columns[0])
     chosen = np.random.default_rng(seed).integers(0, rounds, (DRAWS, rounds))
-    return [np.asarray(column, float)[chosen].min(axis=1) for column in columns]
+    return [np.fmin.reduce(np.asarray(column, np.float64)[chosen], axis=1) for column in columns]
 
 
 def interval(draws: NDArray[np.float64]) -> tuple[float, float]:
-    """The middle COVERAGE of the draws (percentile bootstrap; Efron and Tibshirani 1993, chapter 13)."""
-    low, high = np.quantile(draws, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
+    """The middle COVERAGE of the draws (percentile bootstrap; Efron and Tibshirani 1993, chapter 13).
+
+    Draws in which a program failed in every round say nothing.
+    """
+    said = draws[~np.isnan(draws)]
+    if not len(said):
+        return float("nan"), float("nan")
+    low, high = np.quantile(said, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
     return float(low), float(high)
 
 
-def added(nothing: Sequence[float], own: Sequence[float]) -> tuple[float, tuple[float, float]]:
+def added(nothing: Column, own: Column) -> Figure:
     """What `own` costs more than `nothing`: the difference of minima and its interval, in their unit."""
     base, drawn = drawn_minima(nothing, own)
-    return min(own) - min(nothing), interval(drawn - base)
+    return least(own) - least(nothing), interval(drawn - base)
 
 
-def ratio_of_added(
-    nothing: Sequence[float], own: Sequence[float], reference: Sequence[float]
-) -> tuple[float, tuple[float, float]]:
+def ratio_of_added(nothing: Column, own: Column, reference: Column) -> Figure:
     """What `own` adds to `nothing`, in units of what `reference` adds; nan where that adds nothing."""
     base, drawn, other = drawn_minima(nothing, own, reference)
     added_by = np.where(other > base, other - base, np.nan)
-    whole = min(reference) - min(nothing)
-    ratios = (drawn - base) / added_by
-    if whole <= 0 or np.isnan(ratios).all():
+    whole = least(reference) - least(nothing)
+    if not whole > 0:
         return float("nan"), (float("nan"), float("nan"))
-    return (min(own) - min(nothing)) / whole, interval(ratios[~np.isnan(ratios)])
+    return (least(own) - least(nothing)) / whole, interval((drawn - base) / added_by)
 
 
-def ratio(nothing: Sequence[float], own: Sequence[float]) -> tuple[float, tuple[float, float]]:
+def ratio(nothing: Column, own: Column) -> Figure:
     """`own` in units of `nothing`."""
     base, drawn = drawn_minima(nothing, own)
-    return min(own) / min(nothing), interval(drawn / base)
+    return least(own) / least(nothing), interval(drawn / base)

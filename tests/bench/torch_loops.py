@@ -150,12 +150,19 @@ def measure(wish: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Answer wishes until stdin ends."""
-    about = {"torch": torch.__version__, "cupti_python": _installed("cupti")}
+    about = {"torch": torch.__version__, "cupti": _cupti(), "cupti_python": _installed("cupti")}
     sys.stdout.write(json.dumps(about) + "\n")
     sys.stdout.flush()
     for line in sys.stdin:
         sys.stdout.write(json.dumps(measure(json.loads(line))) + "\n")
         sys.stdout.flush()
+
+
+def _cupti() -> str | None:
+    """The libcupti that torch has brought into this process, and so into every child."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:  # noqa: PTH123 - a file without a size
+        paths = [line.split(maxsplit=5)[-1].strip() for line in maps]
+    return next((path for path in paths if "/libcupti.so" in path), None)
 
 
 def _installed(name: str) -> bool:

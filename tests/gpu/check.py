@@ -88,7 +88,7 @@ PARTS = (
             *IN_REPOSITORY, "tests/bench/launch_overhead.py",
             "--minutes", "{minutes}", "--output", "{out}/overhead.md",
         ),
-        r"^\| .* \| (met|\*\*not met\*\*|no figure) \|$|^\w*Error|interleaved rounds",
+        r"^\| .* \| (met|\*\*not met\*\*|no figure) \|$|failed in|^\w*Error|interleaved rounds",
     ),
     Part(
         "overhead-workloads", 170, 330,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -108,7 +109,7 @@ def measured(bench, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(("end", "rounds"), [(math.inf, [1, 2, 3]), (0.0, [1])])
-@pytest.mark.parametrize("plan", ["USUAL"])
+@pytest.mark.parametrize("plan", ["USUAL", "OF_KINDS"])
 def test_page_and_figures_are_anew_after_each_round_until_the_time_is_up(measured, plan, end, rounds):
     counts = []
     for text, raw in measured(plan, (3, end)):
@@ -119,15 +120,28 @@ def test_page_and_figures_are_anew_after_each_round_until_the_time_is_up(measure
 
 
 def test_a_failure_is_told_in_the_figures_too(measured):
-    *_, (text, raw) = measured("USUAL", (2, math.inf), fails=["ours api node"])
-    assert text.count("ours api node failed in 2 of 2 rounds.") == 2
-    assert "| ours kernel node | " in text
-    assert raw["columns"]["launch_us"]["ours api node"] == [None, None]
+    *_, (text, raw) = measured("OF_KINDS", (2, math.inf), fails=["level api, no MARKER"])
+    assert text.count("level api, no MARKER failed in 2 of 2 rounds.") == 2
+    assert "| level kernel, kernels alone | " in text
+    assert raw["columns"]["launch_us"]["level api, no MARKER"] == [None, None]
     assert [each["round"] for each in raw["failures"]] == [1, 2]
     assert raw["failures"][0]["why"] == "as it happens"
 
 
 def test_a_bench_of_which_all_fails_ends(measured):
-    names = [capture.name for capture in importlib.import_module("launch_overhead").USUAL.captures]
+    names = [capture.name for capture in importlib.import_module("launch_overhead").OF_KINDS.captures]
     with pytest.raises(SystemExit, match="no program could be measured"):
-        next(measured("USUAL", (2, math.inf), fails=names))
+        next(measured("OF_KINDS", (2, math.inf), fails=names))
+
+
+def test_every_kind_that_a_capture_asks_for_can_be_left_out(bench):
+    del bench
+    capture = Path(__file__).parents[1] / "capture"
+    source = (capture / "src" / "cupti" / "subscription.cpp").read_text()
+    asked = re.search(r"kKinds\[\] = \{(.*?)\};", source, re.DOTALL)[1]
+    named = dict(
+        re.findall(r'\{"(\w+)", CUPTI_ACTIVITY_KIND_(\w+)\}', (capture / "tests/floor.cpp").read_text())
+    )
+    kinds = importlib.import_module("launch_programs").KINDS
+    assert set(re.findall(r"CUPTI_ACTIVITY_KIND_(\w+)", asked)) == set(kinds) == set(named.values())
+    assert all(name == kind for name, kind in named.items())

@@ -8,6 +8,9 @@ that fails costs its own round alone, and is counted. Needs g++, libcupti with i
 part:
 
     python tests/bench/launch_overhead.py [--rounds 20] [--minutes 8] [--output docs/overhead.md]
+
+With --kinds it tells instead what each kind of record costs: the floor at both levels, whole, with each kind
+left out in turn, and with all of them left out.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch_page import COST, LOOP, TORCH, Facts, Head, Section, page
+from launch_page import COST, KINDS, KINDS_LOOP, KINDS_TORCH, LOOP, TORCH, Facts, Head, Section, page
 from launch_programs import (
     AFTER,
     CAPTURES,
@@ -42,6 +45,7 @@ from launch_programs import (
     find_cupti,
     package_folders,
     run_loop,
+    without,
 )
 from torch_server import MEASURES, TorchServer, Watcher, torch_server
 
@@ -76,7 +80,11 @@ class Plan:
     torch: Section
 
 
+FLOORS = [NOTHING, *without("kernel"), *without("api")]
 USUAL = Plan("overhead", COST, [NOTHING, *CAPTURES, AFTER, STANDBY], WATCHERS, LOOP, TORCH)
+OF_KINDS = Plan(
+    "kinds", KINDS, FLOORS, [Watcher(capture, loops=("tiny",)) for capture in FLOORS], KINDS_LOOP, KINDS_TORCH
+)
 
 
 @dataclass
@@ -198,7 +206,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no other round after so long")
-    parser.add_argument("--output", type=Path, help="the page; docs/overhead.md if none")
+    parser.add_argument("--kinds", action="store_true", help="tell what each kind of record costs")
+    parser.add_argument("--output", type=Path, help="the page; docs/overhead.md, or docs/kinds.md of --kinds")
     parser.add_argument("--python", default=python_with_torch(), help="the one that has torch")
     parser.add_argument(
         "--cupti", type=Path, help="the libcupti of the launch loop; no newer than the driver"
@@ -206,7 +215,7 @@ def main() -> None:
     parser.add_argument("--without-torch", action="store_true")
     args = parser.parse_args()
     end = time.monotonic() + 60 * args.minutes
-    plan = USUAL
+    plan = OF_KINDS if args.kinds else USUAL
     output = args.output or ROOT / "docs" / f"{plan.name}.md"
     roots = list(dict.fromkeys([*package_folders(args.python), *package_folders(sys.executable)]))
     cupti = args.cupti or find_cupti(roots)

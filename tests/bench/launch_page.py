@@ -1,4 +1,4 @@
-"""docs/overhead.md, from what was measured."""
+"""docs/overhead.md, and the page of what each kind of record costs, from what was measured."""
 
 from __future__ import annotations
 
@@ -150,6 +150,12 @@ def _floor(name: str) -> str | None:
     return name.replace("ours", "floor", 1) if name.startswith("ours") else None
 
 
+def _whole(name: str) -> str | None:
+    """What all kinds of a level cost together, of what a part of them costs."""
+    level, comma, _ = name.partition(",")
+    return level if comma else None
+
+
 LAUNCHES = {"launch_us": "Empty kernels, a synchronize every 500; us a launch:"}
 GRAPHS = {"graph_us": "CUDA graphs of 20 empty kernels, a synchronize every 25; us a graph launch:"}
 TINY = {"tiny_us": "Eager operations on 16 numbers, a synchronize every 500; us an operation:"}
@@ -158,3 +164,10 @@ STEP = {"step_ms": "A training step that keeps the device busy for {busy} of its
 COST = Head("What a capture costs", "Written by `nox -s bench`.")
 LOOP = Section("A launch loop in C++", {**LAUNCHES, **GRAPHS}, "of its floor's", _floor, _launch_goals)
 TORCH = Section("PyTorch", {**TINY, **STEP}, "of its floor's", _floor, _torch_goals)
+
+KINDS = Head(
+    "What each kind of record costs",
+    "Written by `tests/bench/launch_overhead.py --kinds`: the floor, with kinds of record left out.",
+)
+KINDS_LOOP = Section("A launch loop in C++", {**LAUNCHES, **GRAPHS}, "of its level's", _whole)
+KINDS_TORCH = Section("PyTorch", TINY, "of its level's", _whole)

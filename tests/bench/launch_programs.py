@@ -46,6 +46,19 @@ CAPTURES = [
     for tool in ("floor", "ours")
 ]
 
+# What `capture/tests/floor.cpp` can leave out.
+KINDS = ("CONTEXT", "MEMCPY", "MEMCPY2", "MEMSET", "SYNCHRONIZATION", "OVERHEAD", "MARKER")
+
+
+def without(level: str) -> list[Capture]:
+    """The floor at a level: whole, without each kind of record in turn, and without all of them."""
+    alone = "kernels alone" if level == "kernel" else "kernels and calls alone"
+    left_out = {"": "", **{f", no {kind}": kind for kind in KINDS}, f", {alone}": ",".join(KINDS)}
+    return [
+        Capture(f"level {level}{said}", "floor", level, more={"FLOOR_KINDS": kinds})
+        for said, kinds in left_out.items()
+    ]
+
 
 @dataclass(frozen=True)
 class Parts:

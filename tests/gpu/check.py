@@ -91,6 +91,14 @@ PARTS = (
         r"^\| .* \| (met|\*\*not met\*\*|no figure) \|$|failed in|^\w*Error|interleaved rounds",
     ),
     Part(
+        "overhead-kinds", 240, 560,
+        (
+            *IN_REPOSITORY, "tests/bench/launch_overhead.py", "--kinds",
+            "--minutes", "{minutes}", "--output", "{out}/kinds.md",
+        ),
+        r"^\| (nothing|level) .* \|$|failed in|^\w*Error|interleaved rounds",
+    ),
+    Part(
         "overhead-workloads", 170, 330,
         ("tests/bench/overhead.py", "torch_train", "torch_decode", "--rounds", "3"),
         r" (nothing|kernel|api) |skipped|^\w*Error",

@@ -197,9 +197,10 @@ def bench(session: nox.Session) -> None:
     """Print what a capture costs: start-up, iterations, records; launches, on a GPU: docs/overhead.md."""
     install(session, *HEADERS)
     session.run("python", "tests/bench/startup.py")
-    mocks = build_mocks(session, "ai_prof", "throughput")
+    mocks = build_mocks(session, "ai_prof", "throughput", "buffer_bench")
     libraries = [mocks.parents[1] / "libai_prof.so", mocks / "libcupti_mock.so", mocks / "libcuda_mock.so"]
     session.run(str(mocks / "throughput"), *map(str, libraries), external=True)
+    session.run(str(mocks.parent / "buffer_bench"), external=True)
     session.run("python", "tests/bench/overhead.py", *session.posargs)
     if shutil.which("nvidia-smi"):
         session.run("python", "tests/bench/launch_overhead.py")

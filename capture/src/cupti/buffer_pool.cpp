@@ -49,12 +49,15 @@ bool BufferPool::claim(std::atomic<std::uint64_t>& word, std::size_t& bit) noexc
 // Buffers start small and double after every four of a round. CUPTI gives a buffer back when it is full or
 // when all of its records are complete, and on a busy device the last record never is: a buffer must
 // therefore hold less than a round's records, whatever the rate.
+std::size_t BufferPool::size(std::uint32_t taken) noexcept {
+  return std::min(kFirstBytes << std::min(taken / 4, 16u), kSlotBytes);
+}
+
 std::uint8_t* BufferPool::take(std::size_t& bytes) noexcept {
   for (std::size_t word = 0; word < words_; ++word) {
     std::size_t bit = 0;
     if (!claim(free_[word], bit)) continue;
-    const std::uint32_t doublings = std::min(taken_.fetch_add(1, std::memory_order_relaxed) / 4, 16u);
-    bytes = std::min(kFirstBytes << doublings, kSlotBytes);
+    bytes = size(taken_.fetch_add(1, std::memory_order_relaxed));
     return slot_memory_ + (word * 64 + bit) * kSlotBytes;
   }
   bytes = kDiscardBytes;
@@ -100,12 +103,16 @@ bool BufferPool::next(Filled& filled) noexcept {
   return true;
 }
 
+// A first write to a page costs the program more than the twenty records that the page holds. The reader
+// keeps a doubling ahead, so that a program of few records does not pay for many in memory.
 void BufferPool::warm() noexcept {
-  constexpr std::size_t kWarmSlots = 4;
+  const std::size_t wanted = std::min(2 * size(taken_.load(std::memory_order_relaxed)), kSlotBytes);
+  if (wanted <= warm_) return;
   for (std::size_t slot = 0; slot < std::min(kWarmSlots, slots_); ++slot) {
     // Leaves what CUPTI has written meanwhile as it is; an old kernel refuses, and the writes fault as ever.
-    madvise(slot_memory_ + slot * kSlotBytes, kFirstBytes, MADV_POPULATE_WRITE);
+    madvise(slot_memory_ + slot * kSlotBytes + warm_, wanted - warm_, MADV_POPULATE_WRITE);
   }
+  warm_ = wanted;
 }
 
 }  // namespace ai_prof::cupti

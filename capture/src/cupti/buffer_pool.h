@@ -2,6 +2,7 @@
 // back without a lock or an allocation.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -38,9 +39,10 @@ class BufferPool {
   void put(const Filled& filled) noexcept;
   // Takes back any buffer.
   void release(const std::uint8_t* buffer) noexcept;
-  // True when so many slots wait that the reader should not sleep until its next turn.
+  // True when so many slots wait that the reader should not sleep until its next turn: soon the program would
+  // be given slots that are not warm.
   [[nodiscard]] bool crowded() const noexcept {
-    return waiting_.load(std::memory_order_relaxed) * 4 > slots_;
+    return waiting_.load(std::memory_order_relaxed) * 2 >= std::min(kWarmSlots, slots_);
   }
 
   // ---- the reader's thread ----
@@ -49,7 +51,7 @@ class BufferPool {
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_.load(std::memory_order_relaxed); }
   // Starts the next round: buffers are small again.
   void round() noexcept { taken_.store(0, std::memory_order_relaxed); }
-  // Touches the memory of the first slots, so that CUPTI's first writes do not fault.
+  // Touches what CUPTI will next write to, so that the program's threads do not fault there: at every turn.
   void warm() noexcept;
 
   [[nodiscard]] std::size_t slots() const { return slots_; }
@@ -57,9 +59,12 @@ class BufferPool {
  private:
   static constexpr std::size_t kSlotBytes = std::size_t{1} << 20;
   static constexpr std::size_t kFirstBytes = std::size_t{16} << 10;
+  static constexpr std::size_t kWarmSlots = 8;  // half of them being read, half filled
   static constexpr std::size_t kDiscardBytes = kFirstBytes;
   static constexpr std::size_t kDiscards = 63;  // and the shared one makes a MiB
 
+  // Of the buffer after `taken` of a round.
+  static std::size_t size(std::uint32_t taken) noexcept;
   bool claim(std::atomic<std::uint64_t>& word, std::size_t& bit) noexcept;
   std::uint8_t* discard() noexcept;
 
@@ -72,6 +77,7 @@ class BufferPool {
   std::atomic<std::uint32_t> taken_{0};  // in this round
   std::atomic<std::size_t> waiting_{0};
   BoundedQueue<Filled> filled_;
+  std::size_t warm_ = 0;  // bytes of each of the first slots
 };
 
 }  // namespace ai_prof::cupti

@@ -188,10 +188,8 @@ void CudaSource::count_discarded(std::uint8_t* buffer, std::size_t valid) noexce
 
 milliseconds CudaSource::drain(Recorder& recorder) {
   if (!begun_) return kRound;
-  if (!std::exchange(settled_in_, true)) {
-    pool_.warm();
-    sampler_.begin(recorder);
-  }
+  if (!std::exchange(settled_in_, true)) sampler_.begin(recorder);
+  pool_.warm();
   const auto now = steady_clock::now();
   const milliseconds pause = window_.counting() ? Window::kSearchEvery : kRound;
   const bool round = now - flushed_ >= pause;

@@ -1,4 +1,7 @@
 // Which libcupti is tried first, what host calls are called, and the pool of buffers.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <set>
 #include <string>
@@ -128,6 +131,55 @@ void buffers_grow_within_a_round() {
   CHECK(bytes == 16 << 10);
 }
 
+// Pages of `bytes` from `memory` on that are in memory; whole pages only.
+std::size_t resident(std::uint8_t* memory, std::size_t bytes) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> pages(bytes / page);
+  CHECK(mincore(memory, pages.size() * page, pages.data()) == 0);
+  return static_cast<std::size_t>(std::count_if(pages.begin(), pages.end(), [](auto p) { return p & 1; }));
+}
+
+constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, absent in the headers of older C libraries
+
+bool populates() {
+  void* memory = mmap(nullptr, 1 << 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const bool told = resident(static_cast<std::uint8_t*>(memory), 1 << 16) == 0;  // not by every kernel
+  const bool done = told && madvise(memory, 1 << 16, kPopulateWrite) == 0;
+  munmap(memory, 1 << 16);
+  return done;
+}
+
+// A program that the reader keeps up with never touches a new page, and holds few of them.
+void memory_is_touched_before_it_is_given() {
+  if (!populates()) return;
+  BufferPool pool(256 << 20);
+  std::set<std::uint8_t*> given;
+  pool.warm();
+  for (int i = 0; i < 200; ++i) {
+    std::size_t bytes = 0;
+    std::uint8_t* const buffer = pool.take(bytes);
+    given.insert(buffer);
+    CHECK(resident(buffer, bytes) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) == bytes);
+    pool.put({buffer, bytes});
+    if (!pool.crowded()) continue;
+    pool.warm();
+    Filled filled{};
+    while (pool.next(filled)) pool.release(filled.data);
+  }
+  CHECK(given.size() <= 8);
+}
+
+void little_memory_is_touched_for_few_records() {
+  if (!populates()) return;
+  BufferPool pool(256 << 20);
+  std::size_t bytes = 0;
+  std::uint8_t* const first = pool.take(bytes);
+  pool.warm();
+  pool.warm();
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  CHECK(resident(first, pool.slots() << 20) * page <= 256 << 10);
+}
+
 }  // namespace
 
 int main() {
@@ -138,6 +190,8 @@ int main() {
   names_are_the_programmers();
   calls_are_found_by_id();
   a_pool_gives_every_slot_once_then_discards();
+  memory_is_touched_before_it_is_given();
+  little_memory_is_touched_for_few_records();
   buffers_grow_within_a_round();
   return test::verdict();
 }

@@ -251,6 +251,19 @@ def test_a_drift_of_any_shape_is_found(curve, said):
     assert said in confirm.trend(sides["base"], sides["head"], Rules())
 
 
+def test_a_drift_is_said_where_least_squares_find_one():
+    found = []
+    for seed in range(100):
+        machine = Machine(seed, run_sd=0.003)
+        runs = [machine.launch(1.0005**i, session="now", order=i) for i in range(12)]
+        logs = np.log([run.metrics["iteration_ms"] for run in runs])
+        logs[::2] -= logs[::2].mean()
+        logs[1::2] -= logs[1::2].mean()
+        found.append(stats.linregress(np.arange(12), logs).pvalue < 0.01)
+        assert ("drifted" in (confirm.trend(runs[::2], runs[1::2], Rules()) or "")) == found[-1]
+    assert 10 < sum(found) < 90
+
+
 def test_a_steady_machine_seldom_seems_to_drift():
     seen = 0
     for seed in range(200):

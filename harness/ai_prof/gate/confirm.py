@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from ai_prof.errors import UsageError
 from ai_prof.gate.comparison import Comparison, Pair, comparison, with_joint
@@ -209,8 +209,8 @@ def _shift(pair: Pair, p: tuple[float, float], level: float, *, paired: bool) ->
     result = comparison(
         pair,
         (float(base.mean()), float(head.mean())),
-        half_width=error * float(stats.t.isf(0.025, df)),
-        detectable=error * float(stats.t.isf(tail, df) + stats.t.ppf(0.8, df)),
+        half_width=error * float(-special.stdtrit(df, 0.025)),
+        detectable=error * float(special.stdtrit(df, 0.8) - special.stdtrit(df, tail)),
         p=p,
     )
     old, new = (pair.metric.value(float(np.median(side)), pair.floor) for side in (base, head))
@@ -232,14 +232,22 @@ def trend(base: Sequence[Run], head: Sequence[Run], rules: Rules) -> str | None:
     values = centred[np.argsort([run.order for run in (*base, *head)], kind="stable")]
     if np.ptp(values) < 1e-12:
         return None
-    line = stats.linregress(np.arange(len(values)), values)
-    if line.pvalue >= 0.01:
+    slope, p = _line(values)
+    if p >= 0.01:
         wandered = (
             f"{metric.label} wandered with the order of the confirming runs; their interleaving cancels it"
         )
         return wandered if _wander_p(values) < 0.01 else None
-    drift = 100 * math.expm1(float(line.slope) * (len(values) - 1))
+    drift = 100 * math.expm1(slope * (len(values) - 1))
     return f"{metric.label} drifted by {drift:+.0f} % over the confirming runs; their interleaving cancels it"
+
+
+def _line(values: F64) -> tuple[float, float]:
+    """The least-squares slope of values, (n,), a step, and the p of Student's test that there is none."""
+    x, y = np.arange(len(values)) - (len(values) - 1) / 2, values - values.mean()
+    slope, df = float(x @ y) / float(x @ x), len(values) - 2
+    error = math.sqrt(float(((y - slope * x) ** 2).sum()) / df / float(x @ x))
+    return slope, float(2 * special.stdtr(df, -abs(slope) / error)) if error else 0.0
 
 
 def _wander_p(values: F64) -> float:

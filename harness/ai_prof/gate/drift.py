@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from ai_prof.gate import acceptance
 from ai_prof.gate.comparison import Comparison, Pair, comparison, holm, with_joint
@@ -159,9 +159,9 @@ def _predict(pair: Pair, spread: tuple[float, float], wide: Floor) -> Comparison
     item = comparison(
         pair,
         centres,
-        half_width=error * float(stats.t.isf(0.025, df)),
-        detectable=error * float(stats.t.isf(ALPHA, df) + stats.t.ppf(0.8, df)),
-        p=(float(stats.t.sf(worse, df)), float(stats.t.sf(-worse, df))),
+        half_width=error * float(-special.stdtrit(df, 0.025)),
+        detectable=error * float(special.stdtrit(df, 0.8) - special.stdtrit(df, ALPHA)),
+        p=(float(special.stdtr(df, -worse)), float(special.stdtr(df, worse))),
     )
     moved = abs(item.candidate - item.baseline)
     beyond = moved > max(wide.relative * abs(item.baseline), wide.absolute)

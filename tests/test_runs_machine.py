@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from ai_prof.errors import UsageError
+from ai_prof.errors import EnvironmentInvalidError, UsageError
 from ai_prof.gate.model import Run
 from ai_prof.runs import interpreter, sessions
 from ai_prof.runs.environment import describe, disturbances, machine_facts, observe
@@ -159,3 +159,12 @@ def test_a_named_interpreter_must_start(tmp_path):
         interpreter.choose(needs, str(tmp_path / "python"))
     with pytest.raises(UsageError, match="--python"):
         interpreter.choose(needs, "/bin/true")
+
+
+def test_an_interpreter_that_does_not_answer_is_not_called_one_without_modules(tmp_path, monkeypatch):
+    stuck = tmp_path / "python"
+    stuck.write_text("#!/bin/sh\nexec sleep 600\n")
+    stuck.chmod(0o755)
+    monkeypatch.setattr(interpreter, "PROBE_TIMEOUT_S", 0.2)
+    with pytest.raises(EnvironmentInvalidError, match=r"did not say within 0\.2 s"):
+        interpreter.requirements(workload(tmp_path, '["json"]'), str(stuck))

@@ -273,6 +273,14 @@ def test_an_empty_capture_gets_advice(tmp_path, capsys):
     assert capsys.readouterr().out.startswith("No GPU work: ")
 
 
+def test_an_empty_trace_of_another_tool_gets_that_tools_advice(tmp_path):
+    path = tmp_path / "trace.json"
+    path.write_text('{"traceEvents": []}')
+    (finding,) = summarise(open_trace(path)).findings
+    assert finding.id == "no-device-work"
+    assert finding.actions == ["Profile again with ProfilerActivity.CUDA, over steps that use the GPU."]
+
+
 def test_real_captures_are_told_apart():
     decode = summarise(open_trace(CAPTURES / "h200_torch_decode.aiprof")).findings
     assert [(f.id, f.severity) for f in decode[:2]] == [

@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ai_prof.collect.doctor import Check, examine, exit_code
+from ai_prof.collect.doctor import Check, capturable, examine, exit_code
 from ai_prof.collect.doctor_facts import gather
 from ai_prof.errors import EXIT_ENVIRONMENT, EXIT_PASS, UsageError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
 DEFAULT_BUFFER_MB = "256"
-VERDICTS = {
-    EXIT_PASS: "A capture can work here.",
-    EXIT_ENVIRONMENT: "A capture can't work here until what is blocked is mended.",
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,8 +44,16 @@ def run(args: argparse.Namespace) -> int:
         print(msgspec.json.format(msgspec.json.encode(answer)).decode())
     else:
         print("\n".join(map(line, checks)))
-        print(VERDICTS.get(code, "There is no device to capture."))
+        print(verdict(checks))
     return code
+
+
+def verdict(checks: Sequence[Check]) -> str:
+    """The last line, for the exit code that `exit_code` gives."""
+    return {
+        EXIT_PASS: f"A capture of {' and '.join(capturable(checks))} programs can work here.",
+        EXIT_ENVIRONMENT: "A capture can't work here until what is blocked is mended.",
+    }.get(exit_code(checks), "There is no device to capture.")
 
 
 def buffer_bytes(megabytes: str | None) -> int:

@@ -53,8 +53,13 @@ def exit_code(checks: Sequence[Check]) -> int:
     """0 where a capture can work, 4 where something blocks it, 3 where there is no device."""
     if any(check.status == "blocked" for check in checks):
         return EXIT_ENVIRONMENT
-    devices = [check for check in checks if check.name in {"CUDA driver", "OpenCL"}]
-    return EXIT_PASS if any(check.status == "ok" for check in devices) else EXIT_NOTHING
+    return EXIT_PASS if capturable(checks) else EXIT_NOTHING
+
+
+def capturable(checks: Sequence[Check]) -> list[str]:
+    """Programs of what have a device here: CUDA, OpenCL."""
+    kinds = {"CUDA driver": "CUDA", "OpenCL": "OpenCL"}
+    return [kinds[check.name] for check in checks if check.name in kinds and check.status == "ok"]
 
 
 def _library(facts: Facts) -> Check:

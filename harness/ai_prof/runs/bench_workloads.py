@@ -20,7 +20,7 @@ from ai_prof.runs.measure import Plan, load
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-NOT_AGAIN = "(not launched again: it would end so again)"
+NOT_AGAIN = "(not launched again)"
 
 
 class Progress:

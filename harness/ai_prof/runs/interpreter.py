@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ai_prof.errors import UsageError
+from ai_prof.errors import EnvironmentInvalidError, UsageError
 from ai_prof.runs.nvml import gpu_count
 
 if TYPE_CHECKING:
@@ -65,7 +65,10 @@ class Probe(msgspec.Struct, frozen=True):
 
 @lru_cache
 def probe(python: str, modules: tuple[str, ...]) -> Probe | None:
-    """Ask `python` for `modules`; None where it is no interpreter that starts."""
+    """Ask `python` for `modules`; None where it is no interpreter that starts.
+
+    Raises EnvironmentInvalidError where it starts and does not answer: what it has is not known then.
+    """
     try:
         done = subprocess.run(
             [python, "-c", PROBE, *modules],
@@ -75,6 +78,11 @@ def probe(python: str, modules: tuple[str, ...]) -> Probe | None:
             env=_without_capture(),
         )
         return msgspec.json.decode(done.stdout.splitlines()[-1], type=Probe)
+    except subprocess.TimeoutExpired as error:
+        raise EnvironmentInvalidError(
+            f"{python} did not say within {PROBE_TIMEOUT_S} s what it has: "
+            "the machine is overloaded or the interpreter hangs; try again when it is quiet"
+        ) from error
     except (OSError, subprocess.SubprocessError, msgspec.DecodeError, IndexError):
         return None
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 LAST_BYTES = 4096
 LONGEST_COMPLAINT = 400
+BUSY_CORES = 0.5  # of other programs, from which on a hang may be theirs
 PROFILE = "profile.npz"
 OWN_FAULTS = frozenset({Reason.FAILED, Reason.NO_GPU_WORK})  # launched again, it would end so again
 
@@ -89,7 +90,7 @@ def run_program(job: Job) -> Ended:
     env = capture_environment(job.capture, job.level, _base_environment(job))
     started = datetime.now(timezone.utc)
     before = observe(job.workload.device)
-    left = 0
+    left, hung = 0, False
     try:
         ended = process.run(
             job.command(),
@@ -99,9 +100,13 @@ def run_program(job: Job) -> Ended:
             timeout_s=job.workload.timeout_s,
         )
         failure, left = _failure(ended, job), ended.left
+        hung = ended.code is None
     except OSError as error:
         failure = f"cannot start {job.command()[0]}: {error.strerror or error}"
     after = observe(job.workload.device)
+    environment = describe(before, after, None)
+    if hung and (busy := environment["foreign_cores"]) >= BUSY_CORES:
+        failure = f"{failure}; other programs kept {busy:.1f} cores busy meanwhile"
     run = Run(
         workload=job.workload.name,
         session=job.session,
@@ -110,7 +115,7 @@ def run_program(job: Job) -> Ended:
         started=started.isoformat(timespec="seconds"),
         commit=job.commit,
         dirty=job.dirty,
-        environment=describe(before, after, None),
+        environment=environment,
         reported=_reported(job.capture / "stdout.txt"),
         capture=str(job.capture),
     )
@@ -203,7 +208,10 @@ def _failure(ended: process.Ended, job: Job) -> str | None:
         return None
     last = _complaint(job.capture / "stderr.txt")
     if ended.code is None:
-        what = f"still running after {job.workload.timeout_s:g} s: it was stopped with all its children"
+        what = (
+            f"still running after {job.workload.timeout_s:g} s (timeout_s of its workload.toml): "
+            "it was stopped with all its children"
+        )
     elif ended.code < 0:
         what = f"ended by {_signal_name(-ended.code)}"
     else:

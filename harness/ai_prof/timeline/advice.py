@@ -48,6 +48,12 @@ TITLES = {
 }
 """By id, to be read as a sentence."""
 
+UNRECORDED = {
+    "kineto": ("Profile again with ProfilerActivity.CUDA, over steps that use the GPU.",),
+    "nsys": ("Record again with `--trace=cuda`, over a stretch in which the GPU works.",),
+}
+"""What to do about a trace without device work, by the tool that recorded it; ours is in ACTIONS."""
+
 LOST = {
     "buffer": (
         "Raise AI_PROF_BUFFER_MB (512, then 1024), and AI_PROF_MAX_FILE_MB where it is set, and capture "

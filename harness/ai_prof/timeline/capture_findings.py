@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ai_prof.timeline.advice import ACTIONS, LOST
+from ai_prof.timeline.advice import ACTIONS, LOST, UNRECORDED
 from ai_prof.timeline.finding import Finding, Severity
 
 if TYPE_CHECKING:
@@ -15,7 +15,9 @@ def capture_findings(trace: Trace, *, worked: bool) -> list[Finding]:
     """They come before all others; `worked` says whether any device did."""
     found = []
     if not worked:
-        found.append(_of_capture("no-device-work", "critical", host_calls=len(trace.calls.start)))
+        actions = UNRECORDED.get(trace.source.format, ACTIONS["no-device-work"])
+        evidence = {"host_calls": len(trace.calls.start)}
+        found.append(Finding("no-device-work", "critical", evidence, 0.0, list(actions)))
     if any(loss.lost for loss in trace.source.losses.values()):
         found.append(_lost_records(trace))
     warnings = list(trace.source.warnings)

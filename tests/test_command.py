@@ -49,6 +49,15 @@ def test_a_capture_that_takes_its_time_to_read_is_announced(capture, tmp_path, m
     assert f"ai-prof: reading {capture}, 0 MB\n" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("line", ["--vers", "attach --pid 1 --dura 5", "history export --out x"])
+def test_an_option_is_written_out(line, capsys):
+    """What a later option would make ambiguous, or another one's, is no word of a script."""
+    with pytest.raises(SystemExit) as ended:
+        main(line.split())
+    assert ended.value.code == 2
+    assert "usage: ai-prof" in capsys.readouterr().err
+
+
 def test_the_version_is_that_of_the_installation():
     done = ai_prof('"$@"', "--version")
     assert done.returncode == 0

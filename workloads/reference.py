@@ -38,6 +38,7 @@ def parse(
     """
     names = ", ".join(sorted(faults))
     parser = argparse.ArgumentParser(
+        allow_abbrev=False,
         description=description,
         epilog="; ".join(f"{name}: {text}" for name, text in faults.items()),
     )

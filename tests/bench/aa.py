@@ -241,7 +241,7 @@ def forks(*, wanted: bool) -> Iterator[list[str]]:
 def main() -> None:
     """Gate or draw, and write the page."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--builds", type=int)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="0 writes the page alone")

@@ -87,7 +87,9 @@ class Recorded:
 
 def arguments(text: str | None, *, folders: str) -> argparse.Namespace:
     """The command line of a script that makes tables of draws; `folders` says how many it takes."""
-    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     help_text = "of record.py" + ("; none: simulated" if folders == "*" else "")
     parser.add_argument("folders", nargs=folders, type=Path, metavar="DIR", help=help_text)
     parser.add_argument("--draws", type=int, default=100)

@@ -151,7 +151,7 @@ def run(request: Request, plan: Plan, raw: Path, minutes: float, *, forked: bool
 def main() -> None:
     """Build what is missing, and write the page."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("workload", nargs="*", help="default: all that can run here")
     parser.add_argument("--minutes", type=float, default=20.0, help="0 writes the page alone")

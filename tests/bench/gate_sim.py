@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Simulate, print, and write where asked."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__)
     parser.add_argument("--builds", type=int, default=1000, help="builds a setting without a change")
     parser.add_argument("--draws", type=int, default=100, help="comparisons of profiles a row")
     parser.add_argument("--only", choices=("totals", "profile"))

@@ -203,7 +203,9 @@ def measured(
 
 def main() -> None:
     """Build, measure, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no other round after so long")
     parser.add_argument("--kinds", action="store_true", help="tell what each kind of record costs")

@@ -38,7 +38,7 @@ def iteration_ms(workload: Workload, python: str, mode: str) -> float:
 
 def main() -> None:
     """Measure and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__)
     parser.add_argument("workload", nargs="*")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--python")

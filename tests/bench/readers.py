@@ -172,7 +172,7 @@ def of_captures(folder: Path, rounds: int) -> None:
 def main() -> None:
     """Measure and print the tables."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("trace", nargs="*", type=Path)
     parser.add_argument("--hta", metavar="PYTHON", help="interpreter that has HTA; without it captures alone")

@@ -201,7 +201,7 @@ def read(ended: launch.Ended) -> Run:
 def main() -> None:
     """Record, read, write, and print what came of it."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=8.0, help="stop starting launches after so long")

@@ -269,7 +269,7 @@ def table(parts: list[Part], results: list[Result]) -> Iterator[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("part", nargs="*", help=f"of {', '.join(part.name for part in PARTS)}; all if none")
     parser.add_argument("--out", type=Path, required=True)

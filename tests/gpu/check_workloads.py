@@ -127,7 +127,7 @@ def table(rows: list[Row]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__)
     parser.add_argument("workload", nargs="*")
     parser.add_argument("--jobs", type=int, default=5)
     parser.add_argument("--out", type=Path, default=None)

@@ -40,7 +40,7 @@ def kernel(name: str, steps: tuple[str, ...]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__)
     parser.add_argument("--fused", action="store_true")
     fused = parser.parse_args().fused
     steps = {"layer": STEPS} if fused else {f"step{i}": (step,) for i, step in enumerate(STEPS)}

@@ -51,7 +51,7 @@ def batches(workers: int) -> Iterator[np.ndarray]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__)
     parser.add_argument("--workers", type=int, default=1)
     workers = parser.parse_args().workers
     program = Program(SOURCE)

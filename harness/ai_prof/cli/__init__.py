@@ -76,6 +76,7 @@ def make_parser(verb: str | None) -> argparse.ArgumentParser:
     """The parser, with the arguments of `verb` alone filled in."""
     parser = argparse.ArgumentParser(
         prog="ai-prof",
+        allow_abbrev=False,  # a later option must not change what a script's word means
         description="Why is my GPU idle, and did this change make it slower?",
         epilog="`ai-prof VERB --help` explains a verb. Exit codes: 0 pass; 1 regression; 2 wrong usage, "
         "unreadable input; 3 nothing to compare, no GPU work; 4 environment invalid, capture incomplete, a "
@@ -94,7 +95,8 @@ def add_verb(
     verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
 ) -> argparse.ArgumentParser:
     """Add a verb: `text` in the list of them, and as a sentence in its own help."""
-    return verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    description = f"{text[0].upper()}{text[1:]}."
+    return verbs.add_parser(name, help=text, description=description, allow_abbrev=False)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

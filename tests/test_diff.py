@@ -9,7 +9,7 @@ import pytest
 
 from ai_prof import cli
 from ai_prof.report import diff_html
-from ai_prof.report.diff_view import FLOORS
+from ai_prof.report.diff_view import FLOORS, finding_lines
 from ai_prof.timeline.diff import PARTS, diff
 from ai_prof.timeline.summary import summarise
 from ai_prof.trace.open import open_trace
@@ -192,6 +192,30 @@ def test_findings_that_went_are_named(compare):
     found = compare(program(work=400_000), program(work=0, kernels=(("gemm", 900_000),)))
     changes = {f["id"]: (f["before"], f["after"]) for f in found["findings"]}
     assert changes["gap-data"] == ("critical", None)
+
+
+@pytest.mark.parametrize("cut", ["A", "B"])
+def test_what_a_cut_capture_could_not_show_is_neither_new_nor_gone(cut, tmp_path):
+    """Cut where the host's calls would begin: most gaps have no cause then."""
+    whole = CAPTURES / "h200_torch_decode.aiprof"
+    part = tmp_path / "cut.aiprof"
+    part.write_bytes(whole.read_bytes()[: int(0.7 * whole.stat().st_size)])
+    paths = [part, whole] if cut == "A" else [whole, part]
+    lines = finding_lines(diff(*map(open_trace, paths), FLOORS))
+    doubt = f"is not known, since {cut} lacks records"
+    launch, unknown = "the host cannot launch work fast enough", "idle time whose cause was not recorded"
+    in_a, in_b = (unknown, launch) if cut == "A" else (launch, unknown)
+    assert set(lines) == {
+        f"in A alone: {in_a} (critical); whether it is gone {doubt}",
+        f"in B alone: {in_b} (critical); whether it is new {doubt}",
+        f"{'gone' if cut == 'A' else 'new'}: the capture is incomplete (warning)",
+    }
+
+
+def test_a_capture_without_host_calls_could_not_show_their_findings(compare):
+    found = compare(program(work=400_000), program(work=400_000, level="kernel", calls=False))
+    changes = {f["id"]: (f["after"], f["lacking"]) for f in found["findings"]}
+    assert changes["gap-data"] == (None, ["B"])
 
 
 def test_a_capture_without_gpu_work_is_exit_3(tmp_path, capsys):

@@ -195,11 +195,16 @@ def _use(use: KernelUse | None) -> str:
 
 def _finding(finding: FindingChange) -> str:
     title = TITLES[finding.id]
+    who = " and ".join(finding.lacking)
+    unknown = f", since {who} lack{'' if finding.lacking[1:] else 's'} records" if who else ""
     if finding.before is None:
-        return f"new: {title} ({finding.after})"
+        told = f"{title} ({finding.after})"
+        return f"in B alone: {told}; whether it is new is not known{unknown}" if unknown else f"new: {told}"
     if finding.after is None:
-        return f"gone: {title} ({finding.before})"
-    return f"{title}: {finding.before} → {finding.after}"
+        told = f"{title} ({finding.before})"
+        return f"in A alone: {told}; whether it is gone is not known{unknown}" if unknown else f"gone: {told}"
+    doubt = f"; perhaps no change{unknown}" if unknown else ""
+    return f"{title}: {finding.before} → {finding.after}{doubt}"
 
 
 def _signed_ms(ms: float) -> str:

@@ -10,6 +10,8 @@ from ai_prof.timeline.finding import Finding, Severity
 if TYPE_CHECKING:
     from ai_prof.trace.model import Trace
 
+OF_CAPTURE = frozenset({"no-device-work", "lost-records", "incomplete-capture", "capture-notes"})
+
 
 def capture_findings(trace: Trace, *, worked: bool) -> list[Finding]:
     """They come before all others; `worked` says whether any device did."""

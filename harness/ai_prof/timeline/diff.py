@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from ai_prof.errors import NothingToCompareError
+from ai_prof.timeline.capture_findings import OF_CAPTURE
 from ai_prof.timeline.causes import CAUSES
 from ai_prof.timeline.device import device_timeline
 from ai_prof.timeline.diff_kernels import KernelChange, compare_kernels
@@ -74,11 +75,16 @@ class Count(msgspec.Struct, frozen=True):
 
 
 class FindingChange(msgspec.Struct, frozen=True):
-    """A finding's severity before and after; None where it was not found."""
+    """A finding's severity before and after; None where it was not found.
+
+    `lacking` names the captures, A or B, without some of the records that tell of it: that only the other
+    one has the finding is then no change.
+    """
 
     id: str
     before: str | None
     after: str | None
+    lacking: list[str] = []
 
 
 class Diff(msgspec.Struct, frozen=True):
@@ -127,7 +133,7 @@ def diff(a: Trace, b: Trace, floors: Mapping[str, tuple[float, float]]) -> Diff:
         parts=_parts(*timelines, by_iteration=by_iteration),
         kernels=kernels,
         structure=_structure(*timelines, runs) if by_iteration else [],
-        findings=_findings(find(a, timelines[0]), find(b, timelines[1])),
+        findings=_findings(find(a, timelines[0]), find(b, timelines[1]), _lacking(a, b)),
         cautions=[*_strangers(kernels), *_cautions((a, b), sides, runs)],
     )
 
@@ -234,11 +240,23 @@ def _typical(timelines: Sequence[DeviceTimeline]) -> dict[str, int]:
     return {name: sum(counts[name] for counts in each) for name in each[0]}
 
 
-def _findings(before: list[Finding], after: list[Finding]) -> list[FindingChange]:
+def _lacking(a: Trace, b: Trace) -> list[str]:
+    """Which of the two lack records: cut, lost, or of host calls that the other one has."""
+    levels = [_header(trace, "level") for trace in (a, b)]
+    return [
+        label
+        for label, trace, level in zip("AB", (a, b), levels, strict=True)
+        if not trace.source.complete
+        or any(loss.lost for loss in trace.source.losses.values())
+        or (level == "kernel" and levels[0] != levels[1])
+    ]
+
+
+def _findings(before: list[Finding], after: list[Finding], lacking: list[str]) -> list[FindingChange]:
     """Findings that came, went or changed in severity; those of B first, in its ranking."""
     old, new = ({finding.id: finding.severity for finding in found} for found in (before, after))
     return [
-        FindingChange(name, old.get(name), new.get(name))
+        FindingChange(name, old.get(name), new.get(name), [] if name in OF_CAPTURE else lacking)
         for name in dict.fromkeys((*new, *old))
         if old.get(name) != new.get(name)
     ]

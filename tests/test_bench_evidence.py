@@ -72,7 +72,7 @@ def test_a_tiny_matrix_is_built_once_and_gone_on_with(tmp_path, monkeypatch):
     tree = faults.head_checkout(tmp_path)
     assert tree != tmp_path
     request = Request(root=tree, workloads=tree / "workloads", baselines=tree / "baselines", record=True)
-    plan = faults.Plan(cause={"slow": "GPU works .* longer"}, strengths={"work": {"slow": [1]}})
+    plan = faults.Plan(cause={"slow": "device works .* longer"}, strengths={"work": {"slow": [1]}})
     raw = tmp_path / "figures" / "raw.jsonl"
     faults.run(request, plan, raw, 0.0, forked=False)
     assert faults.load(raw) == []
@@ -102,8 +102,8 @@ def test_what_has_no_verdict_is_tried_again():
 def test_the_page_tells_what_was_found_and_what_was_named():
     rows = [
         row(None, Reason.PASS),
-        row("slow=1", said="An iteration takes 50 ms longer: the GPU works 52 ms longer."),
-        row("sync=1", said="An iteration takes 2 ms longer: the GPU works 2 ms longer."),
+        row("slow=1", said="An iteration takes 50 ms longer: the device works 52 ms longer."),
+        row("sync=1", said="An iteration takes 2 ms longer: the device works 2 ms longer."),
         row("stall=0.1", Reason.PASS),
         row("tiny=1", Reason.INVALID_ENVIRONMENT, why="another process | on the GPU"),
         row("delay=1", Reason.PASS, workload="torch_train", warned=["host time before gemm"]),

@@ -92,7 +92,7 @@ def test_the_verdict_comes_first_with_what_by_how_much_and_how_sure():
     assert text.index("2 of 7 workloads regressed") < text.index("torch_decode")
     assert (
         "Iteration latency +38.1 % 12.40 ms → 17.12 ms confirmed, p = 0.0011 An iteration takes 4.576 ms "
-        "longer: the GPU waits 4.700 ms longer while the host prepares input. The gap between gemm_2 and "
+        "longer: the device waits 4.700 ms longer while the host prepares input. The gap between gemm_2 and "
         "memcpy host to device grew from 200.0 µs to 4.700 ms."
     ) in text
     assert "Synchronizes per iteration +1 1 → 2 exact count · provisional" in text

@@ -18,7 +18,7 @@ from ai_prof.timeline.diff_kernels import KernelChange, KernelUse
 
 def test_a_longer_iteration_says_what_it_waits_for_and_where():
     assert cause.sentences(verdicts.regressed_by_time()) == [
-        "An iteration takes 4.576 ms longer: the GPU waits 4.700 ms longer while the host prepares input.",
+        "An iteration takes 4.576 ms longer: the device waits 4.700 ms longer while the host prepares input.",
         "The gap between gemm_2 and memcpy host to device grew from 200.0 µs to 4.700 ms.",
     ]
 
@@ -27,7 +27,9 @@ def test_a_latency_that_is_not_shown_to_have_changed_is_not_called_longer():
     workload = verdicts.regressed_by_time()
     workload.cells = [each for each in workload.cells if each.metric != "iteration_ms"]
     workload.cells.append(verdicts.cell("iteration_ms", 0.2, p_adjusted=0.066))
-    assert cause.sentences(workload)[0].startswith("The mean iteration takes 4.576 ms longer: the GPU waits ")
+    assert cause.sentences(workload)[0].startswith(
+        "The mean iteration takes 4.576 ms longer: the device waits "
+    )
 
 
 def test_a_median_that_grew_is_not_denied_by_a_mean_that_did_not():
@@ -58,8 +60,8 @@ def test_copies_that_no_longer_overlap_are_said_first_and_a_shorter_iteration_is
     assert cause.sentences(serial) == [
         "Copies run beside kernels for 12.0 % of their time instead of 62.0 %.",
         (
-            "An iteration takes no longer, but the GPU waits 3.000 ms longer while the host is blocked in a "
-            "synchronize or a blocking copy."
+            "An iteration takes no longer, but the device waits 3.000 ms longer while the host is blocked in "
+            "a synchronize or a blocking copy."
         ),
     ]
 
@@ -76,6 +78,37 @@ def test_work_cut_into_more_kernels_is_called_that():
     workload = verdicts.regressed_by_structure()
     workload.cells = [verdicts.cell("kernel_mean_us", -0.5, reason=Reason.REGRESSED)]
     said = "they are shorter ones, 42.00 µs in the mean instead of 84.00 µs."
+def test_a_count_that_grew_less_than_the_iteration_is_said_last():
+    workload = verdicts.regressed_by_time()
+    few = StructureChange(name="kernels", baseline=384, candidate=389, reason=Reason.REGRESSED)
+    workload.structure = [few]
+    first, *_, last = cause.sentences(workload)
+    assert first.startswith("An iteration takes 4.576 ms longer: the device waits 4.700 ms longer")
+    assert last == "Each iteration has 5 more kernels."
+    workload.structure = [msgspec.structs.replace(few, candidate=1718)]
+    assert cause.sentences(workload)[0] == "Each iteration has 1,334 more kernels."
+
+
+def test_more_synchronizes_say_why_the_device_waits_after_them():
+    workload = verdicts.regressed_by_time()
+    workload.structure = [StructureChange(name="syncs", baseline=300, candidate=306, reason=Reason.REGRESSED)]
+    causes = {"launch": 6.0, "sync": 0.5, "device": 0.3, "data": 0.2}
+    workload.confirm_head = verdicts.runs("w", 6, stage=2, turn=1, slower=1.38, causes=causes)
+    counts, time, shadow, *_ = cause.sentences(workload)
+    assert counts == "Each iteration has 6 more synchronizes."
+    assert time.endswith("while the host issues calls.")
+    assert shadow.startswith("A synchronize empties the device's queue")
+    blocked = {"launch": 1.3, "sync": 5.2, "device": 0.3, "data": 0.2}
+    workload.confirm_head = verdicts.runs("w", 6, stage=2, turn=1, slower=1.38, causes=blocked)
+    assert not any(sentence.startswith("A synchronize empties") for sentence in cause.sentences(workload))
+
+
+def test_the_latency_leads_and_what_made_it_follows():
+    workload = verdicts.regressed_by_time()
+    workload.structure = [StructureChange(name="syncs", baseline=1, candidate=7, reason=Reason.REGRESSED)]
+    assert [row.key for row in view.leading(workload)][:2] == ["iteration_ms", "syncs"]
+
+
     assert cause.sentences(workload)[0].endswith(said)
     (row,) = view.metric_rows(workload)
     assert row.notes == ("shorter because the work is cut into more kernels",)

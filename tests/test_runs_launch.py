@@ -84,7 +84,7 @@ def test_a_hang_is_stopped(tmp_path):
 def test_no_gpu_work(tmp_path):
     run = launch(job(tmp_path, "print('{\"iterations\": 4}')"))
     assert run.problem is Reason.NO_GPU_WORK
-    assert "no GPU work" in run.detail
+    assert "no device work" in run.detail
     assert run.reported == {"iterations": 4}
 
 

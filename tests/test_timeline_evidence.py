@@ -75,7 +75,7 @@ def test_no_copies_no_overlap(tmp_path):
 def test_no_work_is_a_problem(tmp_path):
     found = evidence(native.read([af.Program().write(tmp_path)]))
     assert found.metrics == {}
-    assert "no GPU work" in found.problems[0]
+    assert "no device work" in found.problems[0]
 
 
 def test_losses_and_a_cut_file_are_problems(tmp_path):

@@ -187,7 +187,7 @@ def regressed_by_time(name: str = "torch_decode") -> WorkloadVerdict:
         name,
         Reason.REGRESSED,
         evidence=Evidence.CONFIRMED,
-        why="Each iteration is 4.7 ms longer; the GPU waits for input at its start (gap cause: data).",
+        why="Each iteration is 4.7 ms longer; the device waits for input at its start (gap cause: data).",
         cells=[
             cell("kernel_time_ms"),
             cell("iteration_ms", 0.381, p=0.0004, p_adjusted=0.0011, interval=(0.352, 0.411), **worse),
@@ -273,7 +273,7 @@ def mixed() -> BuildVerdict:
             "torch_eval",
             Reason.IMPROVED,
             evidence=Evidence.CONFIRMED,
-            why="Latency fell and the GPU is busier: true acceleration.",
+            why="Latency fell and the device is busier: true acceleration.",
             cells=[
                 cell(
                     "iteration_ms",

@@ -28,11 +28,11 @@ def kind_of_change(totals: Totals) -> list[str]:
     """Tell a true acceleration from less work and from idle time filled with nothing gained."""
     busier, faster = totals.improved("kernel_busy"), totals.improved("iteration_ms")
     if faster and busier:
-        return ["true acceleration: the GPU is busier and latency fell"]
+        return ["true acceleration: the device is busier and latency fell"]
     if faster:
-        return ["less work: latency fell, and the GPU is no busier"]
+        return ["less work: latency fell, and the device is no busier"]
     if busier and not totals.shrank("iteration_ms"):
-        return ["idle time filled, nothing gained: the GPU is busier, and latency did not fall"]
+        return ["idle time filled, nothing gained: the device is busier, and latency did not fall"]
     return []
 
 

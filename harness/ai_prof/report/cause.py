@@ -24,7 +24,7 @@ _WAITS = {
     "launch": "while the host issues calls",
     "sync": "while the host is blocked in a synchronize or a blocking copy",
     "data": "while the host prepares input",
-    "host": "while the host is busy outside the GPU API",
+    "host": "while the host is busy outside the device's API",
     "wait": "for another stream or an event",
     "device": "between operations that are queued",
     "unknown": "for a reason that was not recorded",
@@ -84,7 +84,13 @@ def _time(workload: WorkloadVerdict) -> str:
     # The parts are means. What the table calls latency is of medians, and may not be shown to have changed.
     worse = latency is not None and latency.reason is Reason.REGRESSED
     what = "An iteration" if worse else "The mean iteration"
-    return f"{what} takes {_ms(longer)} longer: the GPU {said}."
+    return f"{what} takes {_ms(longer)} longer: the device {said}."
+
+
+def _least(before: gaps.Split) -> float:
+    """Return the ms by which an iteration must grow to matter."""
+    floor = METRICS["iteration_ms"].floor
+    return max(floor.absolute, floor.relative * before.iteration_ms)
 
 
 def _no_longer(latency: Cell | None) -> str:
@@ -97,11 +103,11 @@ def _no_longer(latency: Cell | None) -> str:
 
 def _wait_that_grew(parts: Mapping[str, float], least: float) -> str:
     most = max(parts, key=lambda cause: parts[cause])
-    return f", but the GPU waits {_ms(parts[most])} longer {_WAITS[most]}" if parts[most] >= least else ""
+    return f", but the device waits {_ms(parts[most])} longer {_WAITS[most]}" if parts[most] >= least else ""
 
 
 def _waits(parts: Mapping[str, float]) -> str:
-    """Say how much longer the GPU waits, and what for: one cause in words, several as a list."""
+    """Say how much longer the device waits, and what for: one cause in words, several as a list."""
     total = sum(parts.values())
     most = sorted(parts, key=lambda cause: -parts[cause] * total)
     said = f"waits {_ms(abs(total))} {_more(total)}"

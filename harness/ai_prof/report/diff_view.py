@@ -65,7 +65,7 @@ def sentence(diff: Diff) -> str:
     told = f"{_pair(diff, 'iteration_ms')}; {busy}"
     return {
         "accelerated": f"{told}: less of the time is idle",
-        "less-work": f"{told}: the GPU is no busier, there is less to do",
+        "less-work": f"{told}: the device is no busier, there is less to do",
         "idle-filled": f"{told}: more work in the same time, and no iteration ends sooner",
     }.get(diff.kind, told)
 

@@ -116,7 +116,7 @@ def moment(text: str) -> str:
 
 
 def lower_first(text: str) -> str:
-    """Begin a name inside a sentence: `GPU busy` stays as it is."""
+    """Begin a name inside a sentence: `MDE of x` stays as it is."""
     return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 

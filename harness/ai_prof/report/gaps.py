@@ -1,4 +1,4 @@
-"""One iteration's time as stacked bars: GPU at work, and the gap by cause."""
+"""One iteration's time as stacked bars: the device at work, and the gap by cause."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _split(label: str, runs: list[Run]) -> Split | None:
 
 
 def _cause_row(cause: str, before: float, after: float, decimals: int) -> CauseRow:
-    names = {WORK: "GPU at work", "iteration": "Iteration"}
+    names = {WORK: "At work", "iteration": "Iteration"}
     delta = round(after - before, decimals)
     sign = "-" if delta < 0 else "+" if delta else ""
     return CauseRow(
@@ -132,7 +132,7 @@ def _bar(root: ET.Element, split: Split, top: float, x: svg.Scale, decimals: int
         if end - start < 0.1:
             continue
         part = svg.draw(root, "rect", css=f"part {cause}", x=start, y=top, width=end - start, height=_BAR)
-        name = "GPU at work" if cause == WORK else cause
+        name = "at work" if cause == WORK else cause
         svg.draw(part, "title").text = f"{name}: {_ms(ms, decimals)}"
         if end - start > 9 * len(name):
             svg.write(root, name, (start + end) / 2, top + 18, anchor="middle", css=f"inside {cause}")

@@ -40,7 +40,7 @@ REASONS: dict[Reason, Word] = {
     Reason.IMPROVED: Word("improved", "good", "↓", "better, by more than the floor"),
     Reason.ACCEPTED: Word("accepted", "quiet", "✓", "a change that a person accepted, with a reason on file"),
     Reason.NO_BASELINE: Word("no baseline", "quiet", "○", "nothing stored to compare with"),
-    Reason.NO_GPU_WORK: Word("no GPU work", "quiet", "○", "it ran, and the capture holds no device work"),
+    Reason.NO_GPU_WORK: Word("no device work", "quiet", "○", "it ran, and the capture holds no device work"),
     Reason.INCOMPARABLE: Word("incomparable", "quiet", "○", "a baseline exists, but was taken differently"),
     Reason.SKIPPED: Word("skipped", "quiet", "○", "what the workload requires is not here"),
     Reason.PASS: Word("unchanged", "pass", "✓", "no change that the evidence supports"),
@@ -85,12 +85,12 @@ CAUSES = {
     "launch": "the host was issuing CUDA or OpenCL calls",
     "sync": "the host was blocked in a synchronize or a blocking copy",
     "data": "the host was preparing input",
-    "host": "the host was busy outside the GPU API",
+    "host": "the host was busy outside the device's API",
     "wait": "a stream or event dependency",
     "device": "hardware latency between queued operations",
     "unknown": "no host records say why",
 }
-"""Why the GPU was idle: one cause for every ns of gap."""
+"""Why the device was idle: one cause for every ns of gap."""
 
 EXITS = {
     0: "pass",

@@ -140,7 +140,7 @@ def _read(run: Run, before: Moment, after: Moment) -> Run:
     except TraceError as error:
         return _failed(run, Reason.CAPTURE_INCOMPLETE, str(error))
     if trace is None:
-        return _failed(run, Reason.NO_GPU_WORK, "it did no GPU work: nothing was captured")
+        return _failed(run, Reason.NO_GPU_WORK, "it did no device work: nothing was captured")
     run = msgspec.structs.replace(run, environment=describe(before, after, trace))
     return with_evidence(run, trace)
 

@@ -44,7 +44,7 @@ TITLES = {
     "lost-records": "records were lost",
     "incomplete-capture": "the capture is incomplete",
     "capture-notes": "reading the capture left a note",
-    "no-device-work": "no GPU work was recorded",
+    "no-device-work": "no device work was recorded",
 }
 """By id, to be read as a sentence."""
 

@@ -135,7 +135,7 @@ def _problems(trace: Trace, timelines: list[DeviceTimeline]) -> list[str]:
     if not trace.source.complete:
         problems += trace.source.warnings or ("the capture is incomplete",)
     if not any(t.operations.is_kernel.any() for t in timelines):
-        problems.append("no kernel was recorded: the run did no GPU work, or it was not captured")
+        problems.append("no kernel was recorded: the run did no device work, or it was not captured")
     elif not any(t.iterations.window for t in timelines):
         problems.append("no iterations were found: per-iteration figures are missing")
     return problems

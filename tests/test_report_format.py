@@ -102,3 +102,30 @@ def test_a_shortened_name_keeps_its_ends(name, width):
 def test_printable_text_is_legal_xml(text):
     assert all(c in "\n\t" or 0x20 <= ord(c) < 0x7F or ord(c) >= 0xA0 for c in fmt.printable(text))
     assert "\x1b" not in fmt.printable(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("memcpy host to device", "memcpy host to device"),
+        ("at::native::reduce_kernel<#, #, at::native::Sum<float> >", "reduce_kernel<Sum<float>>"),
+        ("void softmax<c#::BFloat#, float, #, true, false>", "void softmax<BFloat#, float>"),
+        (
+            "vectorized<#, at::native::copy_cuda(at::TensorIteratorBase&)::lambda, std::array<char*, #ul> >",
+            "vectorized<copy_cuda>",
+        ),
+        ("cudnn::convert_dq_to_#bits<true>", "convert_dq_to_#bits"),
+    ],
+)
+def test_of_a_template_what_tells_it_from_others_stays(name, short):
+    assert fmt.operation(name) == short
+
+
+def test_a_long_template_is_cut_at_its_end_and_another_name_in_its_middle():
+    assert fmt.operation("kernel<Functor" + "o" * 100 + ">", 20) == "kernel<Functorooooo…"
+    assert fmt.operation("nvjet_sm90_tst_128x256_64x4_2x1_h_bz_coopA_TNT", 20) == "nvjet_sm90_ts…pA_TNT"
+
+
+@given(st.text(max_size=300), st.integers(10, 100))
+def test_no_name_is_longer_than_its_width(name, width):
+    assert len(fmt.operation(name, width)) <= width

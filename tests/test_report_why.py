@@ -44,7 +44,7 @@ def test_more_work_says_which_kernel_and_no_time_that_did_not_change():
     assert cause.sentences(verdicts.regressed_by_structure()) == [
         (
             "Each iteration has 64 more kernels, 1 more synchronize, 2.097 MB less copied; void "
-            "vector_add<float>(float*) runs 68 times instead of 4."
+            "vector_add<float> runs 68 times instead of 4."
         ),
         "An iteration takes no longer.",
     ]

@@ -142,7 +142,7 @@ def _counts(workload: WorkloadVerdict) -> str:
     sentence = f"Each iteration has {', '.join(told)}"
     if kernels:
         _, most = max(kernels, key=lambda kernel: kernel[0])
-        name = fmt.shorten(words.counted(most.name), 60)
+        name = fmt.operation(words.counted(most.name), 60)
         sentence += f"; {name} runs {most.candidate:,} times instead of {most.baseline:,}"
         if len(kernels) > 1:
             sentence += f", and {fmt.plural(len(kernels) - 1, 'other kernel')} changed in number"
@@ -195,7 +195,7 @@ def gap_sentence(gap: GapChange) -> str:
 
 def kernel_sentence(kernel: KernelChange) -> str:
     """Name a kernel that changed."""
-    name, after = fmt.shorten(kernel.name, 60), kernel.after
+    name, after = fmt.operation(kernel.name, 60), kernel.after
     if kernel.before is None and after is not None:
         return f"{name} is new: {fmt.plural(round(after.count), 'execution')}, {_ms(after.ms)}."
     if kernel.before is None or after is None:

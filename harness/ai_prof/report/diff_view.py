@@ -26,13 +26,14 @@ _LEADING = 3
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table: what it is, A, B and the change, as text."""
+    """One line of a table: what it is, A, B and the change, as text; `whole` is a name that was cut."""
 
     name: str
     before: str
     after: str
     change: str
     tone: str = "pass"
+    whole: str = ""
 
 
 def tone(diff: Diff) -> str:
@@ -181,9 +182,8 @@ def _kernel(kernel: KernelChange, unit: str) -> Row:
     change = _signed_ms(kernel.change_ms) if unit == "iteration" else ""
     marks = {"added": "warn", "slower": "bad", "faster": "good", "removed": "quiet"}
     colour = next((marks[c] for c in kernel.changes if c in marks), "pass")
-    return Row(
-        f"{', '.join(kernel.changes)}: {kernel.name}", _use(kernel.before), _use(kernel.after), change, colour
-    )
+    name = f"{', '.join(kernel.changes)}: {fmt.operation(kernel.name, 110)}"
+    return Row(name, _use(kernel.before), _use(kernel.after), change, colour, kernel.name)
 
 
 def _use(use: KernelUse | None) -> str:

@@ -11,6 +11,15 @@ RATIO = "ratio"
 DELTA = "delta "  # before a unit: the change is a difference in that unit, no share of the value
 _UNITS = {"us": "µs"}
 _PREFIXES = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+# What of a template's name seldom tells two kernels apart, in the order in which it is left out.
+_LEFT_OUT = (
+    re.compile(r"\([^()]*\)|::(?:lambda|operator)\b"),  # argument lists of functions
+    re.compile(r"\b(?:[A-Za-z_][\w#]*::)+"),  # namespaces
+    re.compile(r"array<char\*, #ul>|(?<=[< ])(?:[#\d]\w*|true|false)(?=[,>])"),  # numbers and flags
+    re.compile(r"(?<=<)(?:, *)+|(?:, *)+(?=[,>])| +(?=>)"),  # commas that are left
+    re.compile(r"<>"),
+)
+_TEMPLATE = 1000  # characters of a name that are looked at
 
 
 def number(x: float) -> str:
@@ -127,6 +136,20 @@ def shorten(name: str, width: int = 72) -> str:
         return name
     tail = width // 3
     return f"{name[: width - tail - 1]}…{name[-tail:]}"
+
+
+def operation(name: str, width: int = 72) -> str:
+    """Return a kernel's name, or what a copy does, short.
+
+    Of a template those arguments stay that tell it from others: `at::reduce_kernel<512, at::Sum<float> >` is
+    `reduce_kernel<Sum<float>>`. Too long, it is cut at its end; any other name in its middle.
+    """
+    if "<" not in name:
+        return shorten(name, width)
+    text = " ".join(name[:_TEMPLATE].split())
+    for dull in _LEFT_OUT:
+        text = dull.sub("", text)
+    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def printable(text: str) -> str:

@@ -171,11 +171,16 @@ def explained(names: list[str] | None = None) -> Why:
         (names or ["gemm_1"])[0], ["slower"], KernelUse(20, 100.0, 2.0), KernelUse(20, 112.0, 2.24), 0.24
     )
     gap = GapChange(
-        "gemm_2", "memcpy host to device", (1, 1), (200.0, 4700.0), "data", {"cudaMemcpyAsync": 0.01}
+        "gemm_2",
+        "memcpy host to device",
+        (1, 1),
+        (200.0, 4700.0),
+        {"data": 4700.0},
+        {"cudaMemcpyAsync": 0.01},
     )
     sides = ("fresh base", "fresh head")
     before, after = typical(names=names), typical(stall_us=4700, names=names)
-    return Why(sides=sides, kernels=[slower], gaps=[gap], before=before, after=after)
+    return Why(sides=sides, kernels=[slower], gaps=[gap], kernel_ms=(8.4, 8.64), before=before, after=after)
 
 
 def regressed_by_time(name: str = "torch_decode") -> WorkloadVerdict:

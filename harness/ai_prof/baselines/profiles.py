@@ -11,6 +11,7 @@ import numpy as np
 
 from ai_prof.errors import BaselineError
 from ai_prof.timeline.profile import Profile
+from ai_prof.timeline.spent import Spent
 from ai_prof.timeline.typical import Typical
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 class _Kind(msgspec.Struct, frozen=True):
     """What profiles of the same sequence share; `runs` are their digests, in the order of their values.
 
-    `drawn` holds the iterations to draw of those runs that kept one, by digest.
+    `drawn` holds the iterations to draw, and `spent` the mean iteration's time, of those runs that kept one,
+    by digest.
     """
 
     names: list[str]
@@ -29,6 +31,7 @@ class _Kind(msgspec.Struct, frozen=True):
     thread: list[int]
     runs: list[str]
     drawn: dict[str, Typical] = {}
+    spent: dict[str, Spent] = {}
 
 
 def encode(profiles: Iterable[Profile]) -> bytes:
@@ -43,7 +46,8 @@ def encode(profiles: Iterable[Profile]) -> bytes:
         first = next(iter(runs.values()))
         kind, thread = first.kind.tolist(), first.thread.tolist()
         drawn = {digest: run.typical for digest, run in runs.items() if run.typical is not None}
-        kinds.append(_Kind(list(first.names), kind, thread, list(runs), drawn))
+        spent = {digest: run.spent for digest, run in runs.items() if run.spent is not None}
+        kinds.append(_Kind(list(first.names), kind, thread, list(runs), drawn, spent))
         arrays[f"values_{number}"] = np.stack([run.values for run in runs.values()])
     arrays["meta"] = np.frombuffer(msgspec.json.encode(kinds), np.uint8)
     out = io.BytesIO()
@@ -66,6 +70,7 @@ def decode(data: bytes, path: Path) -> dict[str, Profile]:
             np.array(kind.thread, np.int8),
             run,
             kind.drawn.get(digest),
+            kind.spent.get(digest),
         )
         for kind, runs in zip(kinds, values, strict=True)
         for digest, run in zip(kind.runs, runs, strict=False)

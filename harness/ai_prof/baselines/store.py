@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SCHEMA = f"ai-prof/baseline/{VERSION}"
 NO_PROFILES: Mapping[str, Profile] = {}
 PROFILES_LIMIT = 2_000_000  # bytes; a repository keeps every version of them
+SPENT = 3  # runs, a session's: a fresh base is compared instead of them wherever it can be run
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,9 +205,11 @@ def save(root: Path, baseline: Baseline, profiles: Mapping[str, Profile] = NO_PR
 def _packed(profiles: list[Profile]) -> bytes:
     """The bytes of the profiles, oldest first; of as many of the latest as the limit allows.
 
-    Of all their iterations to draw the last one stays.
+    Of all their iterations to draw the last one stays, and what the last few spent their time on.
     """
     profiles = [*(replace(profile, typical=None) for profile in profiles[:-1]), *profiles[-1:]]
+    old = max(0, len(profiles) - SPENT)
+    profiles = [*(replace(profile, spent=None) for profile in profiles[:old]), *profiles[old:]]
     data = codec.encode(profiles) if profiles else b""
     while len(data) > PROFILES_LIMIT:
         profiles = profiles[len(profiles) // 4 + 1 :]

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING, TypeVar
+from statistics import fmean, median
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
+from ai_prof.gate.metrics import METRICS
 from ai_prof.gate.model import GapChange, Reason, Run, Why, WorkloadVerdict
 from ai_prof.gate.profile_align import align
 from ai_prof.timeline.diff_kernels import KernelChange, KernelUse, changes
-from ai_prof.timeline.operations import KERNEL
-from ai_prof.timeline.profile import ROWS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ai_prof.timeline.profile import Profile
+    from ai_prof.timeline.spent import GapUse, Spent
     from ai_prof.timeline.typical import Typical, Wait
-
-Key = TypeVar("Key")
 
 KERNELS, GAPS = 40, 20
 LEAST_PLACES = 20  # submissions an iteration whose median is the host's speed
 LEAST_GAP_US = 5.0  # what hardware takes between two kernels anyway
-_DEVICE, _GAP = ROWS.index("device_us"), ROWS.index("gap_us")
 
 
 def explained(verdict: WorkloadVerdict, profiles: Mapping[str, Profile]) -> WorkloadVerdict:
@@ -70,17 +67,20 @@ def host_factor(old: Sequence[Profile], new: Sequence[Profile]) -> float | None:
 
 
 def explain(old: Sequence[Profile], new: Sequence[Profile], sides: tuple[str, str]) -> Why | None:
-    """Compare aligned profiles, medians over each side's runs; None where a side has none.
+    """Compare what both sides' runs spend a mean iteration on; None where a side has no profiles.
 
     Works where the two sides do different work, since kernels are matched by name, and gaps by the names of
     the operations on both sides of them. `sides` says whose runs these are.
     """
     if not old or not new:
         return None
-    before, after = _typical(old), _typical(new)
-    return Why(
-        sides=sides, kernels=_kernels(old, new), gaps=_gaps(old, new, after), before=before, after=after
-    )
+    after = _typical(new)
+    why = Why(sides=sides, before=_typical(old), after=after)
+    mine, theirs = ([profile.spent for profile in side if profile.spent] for side in (old, new))
+    if mine and theirs:
+        why.kernels, why.kernel_ms = _kernels(mine, theirs)
+        why.gaps = _gaps(mine, theirs, after)
+    return why
 
 
 def _typical(profiles: Sequence[Profile]) -> Typical | None:
@@ -89,68 +89,63 @@ def _typical(profiles: Sequence[Profile]) -> Typical | None:
     return kept[len(kept) // 2] if kept else None
 
 
-def _kernels(old: Sequence[Profile], new: Sequence[Profile]) -> list[KernelChange]:
-    """The kernels that changed, the largest change of time first."""
-    before, after = _medians(old, _kernel_sums), _medians(new, _kernel_sums)
-    found = []
-    for name in before.keys() | after.keys():
-        a, b = _use(before.get(name)), _use(after.get(name))
-        if named := changes(a, b, by_iteration=True):
-            delta = (b.ms if b else 0.0) - (a.ms if a else 0.0)
-            found.append(KernelChange(name, named, a, b, delta))
-    return sorted(found, key=lambda kernel: (-abs(kernel.change_ms), kernel.name))[:KERNELS]
+def _kernels(old: Sequence[Spent], new: Sequence[Spent]) -> tuple[list[KernelChange], tuple[float, float]]:
+    """The kernels that changed, the largest change of time first, and the time of all of either side, ms."""
+    found, total = [], [0.0, 0.0]
+    for name in dict.fromkeys(name for run in (*old, *new) for name in run.kernels):
+        uses = [[run.kernels.get(name) for run in side] for side in (old, new)]
+        before, after = map(_use, uses)
+        ms = [use.ms if use else 0.0 for use in (before, after)]
+        total = [sum(pair) for pair in zip(total, ms, strict=True)]
+        floor = METRICS["kernel_mean_us"].floor
+        named = changes(before, after, by_iteration=True, floor=(floor.relative, floor.absolute))
+        if not _apart(*uses):
+            named = [change for change in named if change not in {"slower", "faster"}]
+        if named:
+            found.append(KernelChange(name, named, before, after, ms[1] - ms[0]))
+    found.sort(key=lambda kernel: (-abs(kernel.change_ms), kernel.name))
+    return found[:KERNELS], (total[0], total[1])
 
 
-def _use(total: tuple[float, float] | None) -> KernelUse | None:
-    return KernelUse(total[0], total[1] / total[0], total[1] / 1e3) if total and total[0] else None
+def _use(runs: Sequence[KernelUse | None]) -> KernelUse | None:
+    """Medians over runs, of which some may lack the kernel; None where most do."""
+    count, ms = (median(getattr(use, name) if use else 0.0 for use in runs) for name in ("count", "ms"))
+    return KernelUse(count, 1e3 * ms / count, ms) if count else None
 
 
-def _gaps(old: Sequence[Profile], new: Sequence[Profile], after: Typical | None) -> list[GapChange]:
+def _apart(old: Sequence[KernelUse | None], new: Sequence[KernelUse | None]) -> bool:
+    """Whether the middle halves of both sides' runs lie apart: a kernel's mean differs beyond its spread."""
+    low, high = sorted(
+        (np.quantile([use.mean_us for use in side if use] or [0.0], (0.25, 0.75)) for side in (old, new)),
+        key=lambda half: float(half[0]),
+    )
+    return bool(low[1] < high[0])
+
+
+def _gaps(old: Sequence[Spent], new: Sequence[Spent], after: Typical | None) -> list[GapChange]:
     """The gaps that changed, the largest change first, with what the host did in them now."""
-    mine, theirs = _medians(old, _gap_sums), _medians(new, _gap_sums)
+    mine, theirs = ([_by_pair(run) for run in side] for side in (old, new))
     waits: dict[tuple[str, str], Wait] = {}
     for wait in after.waits if after else ():
         waits.setdefault((wait.before, wait.after), wait)
     found = []
-    for pair in mine.keys() | theirs.keys():
-        (count, us), (now, now_us) = mine.get(pair, (0, 0.0)), theirs.get(pair, (0, 0.0))
-        if abs(now_us - us) >= LEAST_GAP_US:
-            told = waits.get(pair)
-            cause, calls = (told.cause, told.calls_ms) if told else ("", {})
-            found.append(GapChange(*pair, (round(count), round(now)), (us, now_us), cause, calls))
+    for pair in dict.fromkeys(pair for run in (*mine, *theirs) for pair in run):
+        sides = [[run.get(pair) for run in side] for side in (mine, theirs)]
+        us = [median(sum(gap.us.values()) if gap else 0.0 for gap in side) for side in sides]
+        if abs(us[1] - us[0]) >= LEAST_GAP_US:
+            count = [median(gap.count if gap else 0.0 for gap in side) for side in sides]
+            causes = _causes(sides[us[1] > us[0]])
+            calls = waits[pair].calls_ms if pair in waits else {}
+            found.append(GapChange(*pair, (count[0], count[1]), (us[0], us[1]), causes, calls))
     return sorted(found, key=lambda gap: (-abs(gap.change_us), gap.before, gap.after))[:GAPS]
 
 
-def _kernel_sums(profile: Profile) -> Mapping[str, tuple[int, float]]:
-    """How often each kernel runs in an iteration, and its time, us."""
-    rows = [i for i, kind in enumerate(profile.kind.tolist()) if kind == KERNEL]
-    return _sums([profile.names[i] for i in rows], [float(profile.values[_DEVICE, i]) for i in rows])
+def _by_pair(run: Spent) -> Mapping[tuple[str, str], GapUse]:
+    return {(gap.before, gap.after): gap for gap in run.gaps}
 
 
-def _gap_sums(profile: Profile) -> Mapping[tuple[str, str], tuple[int, float]]:
-    """The gaps between each two neighbours of an iteration; the first operation follows the last."""
-    names = profile.names
-    pairs = list(zip((names[-1], *names[:-1]), names, strict=True))
-    return _sums(pairs, profile.values[_GAP].tolist())
-
-
-def _sums(keys: Sequence[Key], us: Sequence[float]) -> dict[Key, tuple[int, float]]:
-    total: dict[Key, float] = {}
-    for key, value in zip(keys, us, strict=True):
-        total[key] = total.get(key, 0.0) + value
-    return {key: (count, total[key]) for key, count in Counter(keys).items()}
-
-
-def _medians(
-    profiles: Sequence[Profile], sums: Callable[[Profile], Mapping[Key, tuple[int, float]]]
-) -> dict[Key, tuple[float, float]]:
-    """Count and us of each key: medians over the profiles, of which some may lack it."""
-    each = [sums(profile) for profile in profiles]
-    keys = dict.fromkeys(key for found in each for key in found)
-    return {
-        key: (
-            float(np.median([found.get(key, (0, 0.0))[0] for found in each])),
-            float(np.median([found.get(key, (0, 0.0))[1] for found in each])),
-        )
-        for key in keys
-    }
+def _causes(runs: Sequence[GapUse | None]) -> dict[str, float]:
+    """Us of each cause, means over runs, the largest first."""
+    names = dict.fromkeys(cause for gap in runs if gap for cause in gap.us)
+    us = {cause: fmean(gap.us.get(cause, 0.0) if gap else 0.0 for gap in runs) for cause in names}
+    return dict(sorted(us.items(), key=lambda item: -item[1]))

@@ -149,15 +149,16 @@ class StructureChange(msgspec.Struct, kw_only=True):
 class GapChange(msgspec.Struct, frozen=True):
     """The gaps of an iteration between two operations (normalised names): how many, and us in all.
 
-    `count` and `us` are before and after; `cause` and `calls_ms` say what the host did in the longest one
-    after, empty where that is not known.
+    `count` and `us` are before and after, means over iterations. `causes` has the us of each cause, the
+    largest first, on the side that waits longer; `calls_ms` what the host called in the longest gap of the
+    iteration to draw after, empty where that is not known.
     """
 
     before: str
     after: str
-    count: tuple[int, int]
+    count: tuple[float, float]
     us: tuple[float, float]
-    cause: str = ""
+    causes: dict[str, float] = {}
     calls_ms: dict[str, float] = {}
 
     @property
@@ -169,11 +170,13 @@ class GapChange(msgspec.Struct, frozen=True):
 class Why(msgspec.Struct, kw_only=True):
     """What differs between two sides' iterations, and one of each to draw. `sides` names whose runs they are.
 
-    `kernels` and `gaps` hold what changed, the largest change first. A side's iteration is None where it was
-    not kept.
+    `kernels` and `gaps` hold what changed, the largest change first; `kernel_ms` is the time of all kernels,
+    before and after. Times are means over iterations, and medians of those over runs. A side's iteration is
+    None where it was not kept.
     """
 
     sides: tuple[str, str]
+    kernel_ms: tuple[float, float] = (0.0, 0.0)
     kernels: list[KernelChange] = []
     gaps: list[GapChange] = []
     before: Typical | None = None

@@ -162,7 +162,7 @@ def _places(workload: WorkloadVerdict) -> list[str]:
     why = workload.explained
     if why is None:
         return []
-    slower = [kernel for kernel in why.kernels if kernel.before and kernel.after and kernel.change_ms > 0]
+    slower = [kernel for kernel in why.kernels if _takes_longer(kernel)]
     rest = [kernel for kernel in why.kernels if kernel not in slower] if len(slower) >= MANY else why.kernels
     found = [(gap.change_us, gap_sentence(gap)) for gap in why.gaps]
     found += [(1e3 * kernel.change_ms, kernel_sentence(kernel)) for kernel in rest]
@@ -182,13 +182,13 @@ def _slower(kernels: Sequence[KernelChange]) -> str:
 
 
 def gap_sentence(gap: GapChange) -> str:
-    """Name a gap that changed by its neighbours."""
-    count = gap.count[1] or gap.count[0]
-    what = "The gap" if count == 1 else f"The {count:,} gaps"
-    between = f"between {fmt.shorten(gap.before, 48)} and {fmt.shorten(gap.after, 48)}"
-    together = "" if count == 1 else " in all"
-    if not gap.count[0]:
-        return f"{what} {between} {'is' if count == 1 else 'are'} new: {why_view.time(gap.us[1])}{together}."
+    """Name gaps that changed by their neighbours."""
+    count = round(max(gap.count))
+    what = "The gap" if count <= 1 else f"The {count:,} gaps"
+    between = f"between {fmt.operation(gap.before, 60)} and {fmt.operation(gap.after, 60)}"
+    together = "" if count <= 1 else " in all"
+    if not gap.us[0]:
+        return f"{what} {between} {'is' if count <= 1 else 'are'} new: {why_view.time(gap.us[1])}{together}."
     verb = "grew" if gap.change_us > 0 else "shrank"
     return f"{what} {between} {verb} from {why_view.time(gap.us[0])} to {why_view.time(gap.us[1])}{together}."
 
@@ -197,11 +197,17 @@ def kernel_sentence(kernel: KernelChange) -> str:
     """Name a kernel that changed."""
     name, after = fmt.operation(kernel.name, 60), kernel.after
     if kernel.before is None and after is not None:
-        return f"{name} is new: {fmt.plural(round(after.count), 'execution')}, {_ms(after.ms)}."
+        often = fmt.plural(round(after.count), "execution") if after.count >= 1 else "now and then"
+        return f"{name} is new: {often}, {_ms(after.ms)}."
     if kernel.before is None or after is None:
         return f"{name} is gone."
     return f"{name} takes {_ms(after.ms)} instead of {_ms(kernel.before.ms)} an iteration."
 
 
 def _ms(ms: float) -> str:
+def _takes_longer(kernel: KernelChange) -> bool:
+    """Whether a kernel of both sides takes more of an iteration than is worth a row."""
+    return bool(kernel.before and kernel.after) and 1e3 * kernel.change_ms >= why_view.LEAST_US
+
+
     return why_view.time(1e3 * ms)

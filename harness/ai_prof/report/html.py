@@ -62,7 +62,7 @@ class Section:
     causes: list[gaps.CauseRow]
     compared: str
     places: list[why_view.Row]
-    hidden_places: int
+    hidden_places: str
     elsewhere: str
     timelines: lanes.Timelines | None
     links: list[tuple[str, str]]
@@ -143,7 +143,7 @@ def _section(workload: WorkloadVerdict, place: int, detail: Detail, beside: Besi
         compared=f"{pair[0].label} and {pair[1].label}" if pair else "",
         places=places,
         hidden_places=hidden,
-        elsewhere=why_view.elsewhere(workload),
+        elsewhere=why_view.elsewhere(workload.explained),
         timelines=lanes.draw(workload.explained) if place < detail.timelines else None,
         links=beside.links.get(workload.workload, []),
         history=history_plot.draw(beside.history.get(workload.workload, []), workload, run_id)
@@ -188,5 +188,10 @@ def template(name: str) -> Template:
         lstrip_blocks=True,
     )
     environment.globals |= {"fmt": fmt, "words": words}
-    environment.filters |= {"shorten": fmt.shorten, "lower_first": fmt.lower_first, "prose": _prose}
+    environment.filters |= {
+        "shorten": fmt.shorten,
+        "operation": fmt.operation,
+        "lower_first": fmt.lower_first,
+        "prose": _prose,
+    }
     return environment.get_template(name)

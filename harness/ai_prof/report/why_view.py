@@ -5,32 +5,46 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ai_prof.gate.model import Reason
+from ai_prof.gate.metrics import METRICS
 from ai_prof.report import format as fmt
 
 if TYPE_CHECKING:
-    from ai_prof.gate.model import GapChange, Why, WorkloadVerdict
+    from collections.abc import Mapping
+
+    from ai_prof.gate.model import GapChange, Why
     from ai_prof.timeline.diff_kernels import KernelChange, KernelUse
 
 ROWS = 12
+LEAST_US = 1.0  # an iteration: what changed by less has no row
 TOLD = 0.01  # a call is named from this share of all calls' time on
+SHARED = 0.2  # a further cause is named from this share of the gaps' time on
 ELSEWHERE = 0.25  # of what kernels take longer may be missing from their rows
+_CHANGES = {"slower": "longer", "faster": "shorter"}  # cut in two, a kernel is no faster
+
+
+@dataclass(frozen=True)
+class Spell:
+    """What one side spends an iteration in: in all, and as so many times so long where there are several."""
+
+    total: str
+    each: str = ""
 
 
 @dataclass(frozen=True)
 class Row:
     """One kernel, or the gaps between two operations; times per iteration.
 
-    `cause` is a cause of gap, empty for a kernel. `size` is the change in us, which rows are sorted by.
+    `causes` are causes of gap with their words, the largest first; none for a kernel. `size` is the change in
+    us, which rows are sorted by.
     """
 
     what: str
     name: str
     other: str
-    before: str
-    after: str
+    before: Spell
+    after: Spell
     change: str
-    cause: str
+    causes: list[tuple[str, str]]
     told: str
     size: float
 
@@ -40,47 +54,42 @@ class Row:
         return "bad" if self.size > 0 else "good"
 
 
-def rows(why: Why | None, least_us: float = 1.0) -> tuple[list[Row], int]:
-    """Return the largest changes of kernels and gaps, what grew before what shrank, and how many more."""
+def rows(why: Why | None) -> tuple[list[Row], str]:
+    """Return the largest changes of kernels and gaps, what grew before what shrank, and what is left out."""
     if why is None:
-        return [], 0
+        return [], ""
     found = [*map(_kernel, why.kernels), *map(_gap, why.gaps)]
-    found = sorted((row for row in found if abs(row.size) >= least_us), key=lambda row: -abs(row.size))
-    return sorted(found[:ROWS], key=lambda row: row.size < 0), max(0, len(found) - ROWS)
+    found = sorted((row for row in found if abs(row.size) >= LEAST_US), key=lambda row: -abs(row.size))
+    return sorted(found[:ROWS], key=lambda row: row.size < 0), _hidden(found[ROWS:])
 
 
-def elsewhere(workload: WorkloadVerdict) -> str:
-    """Say where the rows of kernels leave out much of what an iteration's kernels take longer; else nothing.
-
-    A row adds up what a kernel takes as a rule, place by place: what takes far longer now and then, at this
-    place or at that, is in the whole alone.
-    """
-    cell = next((cell for cell in workload.cells if cell.metric == "kernel_time_ms"), None)
-    if cell is None or cell.reason is not Reason.REGRESSED or workload.explained is None:
+def _hidden(found: list[Row]) -> str:
+    if not found:
         return ""
-    longer = (cell.candidate or 0.0) - (cell.baseline or 0.0)
-    shown = sum(kernel.change_ms for kernel in workload.explained.kernels)
-    if abs(longer - shown) <= ELSEWHERE * abs(longer):
+    total = _signed(sum(row.size for row in found))
+    return f"{fmt.plural(len(found), 'smaller change')} ({total} in all) in report.json."
+
+
+def elsewhere(why: Why | None) -> str:
+    """Say where the rows of kernels leave out much of what all kernels take longer; else nothing."""
+    if why is None:
+        return ""
+    longer = why.kernel_ms[1] - why.kernel_ms[0]
+    shown = sum(kernel.change_ms for kernel in why.kernels)
+    least = METRICS["kernel_time_ms"].floor.relative * why.kernel_ms[0]
+    if abs(longer) <= least or abs(longer - shown) <= ELSEWHERE * abs(longer):
         return ""
     return (
-        f"The kernels' rows add up to {_signed(1e3 * shown)}, of {_signed(1e3 * longer)} in all: "
-        "they show what each takes as a rule; the rest is of some that take far longer now and then."
+        f"All kernels together take {_signed(1e3 * longer)}, those that are listed {_signed(1e3 * shown)}: "
+        "the others changed by no more than their runs differ."
     )
 
 
 def _kernel(kernel: KernelChange) -> Row:
     us = 1e3 * kernel.change_ms
-    return Row(
-        f"kernel {', '.join(kernel.changes)}",
-        kernel.name,
-        "",
-        _use(kernel.before),
-        _use(kernel.after),
-        _signed(us),
-        "",
-        "",
-        us,
-    )
+    what = ", ".join(_CHANGES.get(change, change) for change in kernel.changes)
+    sides = (_use(kernel.before), _use(kernel.after))
+    return Row(f"kernel {what}", kernel.name, "", *sides, _signed(us), [], "", us)
 
 
 def _gap(gap: GapChange) -> Row:
@@ -90,30 +99,39 @@ def _gap(gap: GapChange) -> Row:
         f"gap {_what(gap)}",
         gap.before,
         gap.after,
-        _times(gap.count[0], gap.us[0]),
-        _times(gap.count[1], gap.us[1]),
+        _spell(gap.count[0], gap.us[0]),
+        _spell(gap.count[1], gap.us[1]),
         _signed(gap.change_us),
-        gap.cause,
+        causes(gap.causes),
         f"host calls meanwhile: {calls}" if calls else "",
         gap.change_us,
     )
 
 
+def causes(us: Mapping[str, float]) -> list[tuple[str, str]]:
+    """Return the causes of some gaps that are worth naming, the largest first, with their shares in words."""
+    total = sum(us.values())
+    shares = [(cause, each / total) for cause, each in us.items() if total]
+    named = [each for i, each in enumerate(shares) if i == 0 or each[1] >= SHARED]
+    return [(cause, cause if share > 0.995 else f"{cause} {100 * share:.0f} %") for cause, share in named]
+
+
 def _what(gap: GapChange) -> str:
-    if not all(gap.count):
-        return "new" if gap.count[1] else "gone"
+    if not all(gap.us):
+        return "new" if gap.us[1] else "gone"
     return "longer" if gap.change_us > 0 else "shorter"
 
 
-def _use(use: KernelUse | None) -> str:
-    return _times(round(use.count), 1e3 * use.ms) if use else fmt.NOTHING
+def _use(use: KernelUse | None) -> Spell:
+    return _spell(use.count, 1e3 * use.ms) if use else Spell(fmt.NOTHING)
 
 
-def _times(count: int, us: float) -> str:
-    """Return `3 × 12.00 µs`: how often, and the mean of each."""  # noqa: RUF002 - the sign of a product
-    if not count:
-        return fmt.NOTHING
-    return time(us) if count == 1 else f"{count:,} × {time(us / count)}"  # noqa: RUF001
+def _spell(count: float, us: float) -> Spell:
+    """Return `36.00 µs`, and `3 × 12.00 µs` where that comes of several or of some iterations alone."""  # noqa: RUF002 - the sign of a product
+    if not us:
+        return Spell(fmt.NOTHING)
+    often = f"{count:,.0f}" if count >= 10 else f"{count:.2g}"
+    return Spell(time(us), "" if often == "1" else f"{often} × {time(us / count)}")  # noqa: RUF001
 
 
 def _signed(us: float) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ai_prof.timeline.device import DeviceTimeline
     from ai_prof.trace.model import Trace
 
-_LONGER, _LONGER_US = 0.05, 0.5  # a mean must differ by both to be named
+_LONGER = (0.05, 0.5)  # a mean must differ by this share and by so many us to be named
 _OFTENER = 0.5  # executions per iteration
 
 
@@ -44,7 +44,7 @@ def compare_kernels(
     by_iteration: bool,
 ) -> list[KernelChange]:
     """Every kernel of either, the largest change of time first; `more often` is judged by iterations only."""
-    before, after = _uses(*a, by_iteration=by_iteration), _uses(*b, by_iteration=by_iteration)
+    before, after = (kernel_uses(*side, by_iteration=by_iteration) for side in (a, b))
     found = []
     for name in before.keys() | after.keys():
         old, new = before.get(name), after.get(name)
@@ -53,21 +53,32 @@ def compare_kernels(
     return sorted(found, key=lambda kernel: (-abs(kernel.change_ms), kernel.name))
 
 
-def changes(old: KernelUse | None, new: KernelUse | None, *, by_iteration: bool) -> list[str]:
-    """Name how one kernel changed; `more often` only where counts are per iteration."""
+def changes(
+    old: KernelUse | None,
+    new: KernelUse | None,
+    *,
+    by_iteration: bool,
+    floor: tuple[float, float] = _LONGER,
+) -> list[str]:
+    """Name how one kernel changed; `more often` only where counts are per iteration.
+
+    `floor` is what its mean must differ by to be slower or faster: a share of it, and us.
+    """
     if old is None or new is None:
         return ["added" if old is None else "removed"]
     found = []
     longer = new.mean_us - old.mean_us
-    if abs(longer) > max(_LONGER * old.mean_us, _LONGER_US):
+    if abs(longer) > max(floor[0] * old.mean_us, floor[1]):
         found.append("slower" if longer > 0 else "faster")
     if by_iteration and abs(new.count - old.count) >= _OFTENER:
         found.append("more often" if new.count > old.count else "less often")
     return found
 
 
-def _uses(trace: Trace, timelines: Sequence[DeviceTimeline], *, by_iteration: bool) -> dict[str, KernelUse]:
-    """Of all devices together, over kernels that start in their windows."""
+def kernel_uses(
+    trace: Trace, timelines: Sequence[DeviceTimeline], *, by_iteration: bool
+) -> dict[str, KernelUse]:
+    """Kernels by normalised name, of all devices together, over those that start in their windows."""
     count: dict[str, float] = {}
     ns: dict[str, float] = {}
     executions: dict[str, int] = {}

@@ -101,10 +101,12 @@ def longest_gaps(trace: Trace, timeline: DeviceTimeline, count: int = LONGEST) -
     """The longest gaps of the window, the longest first."""
     gaps, operations = timeline.busy.gaps, timeline.operations
     placement, main = placements(timeline), timeline.causes.main()
+    longest = _longest(gaps, count)
     result = []
-    for i in _longest(gaps, count).tolist():
+    for i, before in zip(
+        longest.tolist(), last_to_end(operations, gaps.start[longest]).tolist(), strict=True
+    ):
         start, end = int(gaps.start[i]), int(gaps.end[i])
-        before = _last_to_end(operations, start)
         following = int(timeline.causes.next_operation[i])
         result.append(
             LongGap(
@@ -133,10 +135,11 @@ def _longest(gaps: Intervals, count: int) -> npt.NDArray[np.intp]:
     return rows[np.argsort(shortness[rows], kind="stable")][:count]
 
 
-def _last_to_end(operations: Operations, time: int) -> int:
-    """The row of the last operation to end before an idle time begins; -1 without one."""
-    end = operations.end[: np.searchsorted(operations.start, time, side="right")]
-    return len(end) - 1 - int(end[::-1].argmax()) if len(end) else -1
+def last_to_end(operations: Operations, times: I64) -> npt.NDArray[np.intp]:
+    """The row of the last operation to end before each of some idle times begins, (n,); -1 without one."""
+    by_end = np.argsort(operations.end, kind="stable")
+    last = np.searchsorted(operations.end[by_end], times, side="right") - 1
+    return np.where(last >= 0, by_end[np.maximum(last, 0)], -1)
 
 
 def _place(starts: I64, time: int) -> tuple[int | None, float | None]:

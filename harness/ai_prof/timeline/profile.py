@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ai_prof.timeline.gaps import normalised_name
 from ai_prof.timeline.intervals import union
 from ai_prof.timeline.sequence import main_process, normalised
+from ai_prof.timeline.spent import Spent, spent
 from ai_prof.timeline.syncs import host_syncs, sync_threads
 from ai_prof.timeline.typical import Typical, typical
 
@@ -42,7 +43,8 @@ class Profile:
     ROWS: quantiles over iterations of the host interval before the submission (ln us; NaN where the
     operation is no submission of its own, as a graph's further nodes are), and the medians of the
     operation's duration and of the idle time of the device before it, us. `typical` is one such iteration to
-    draw, None where the profile was stored without; it is no part of the profile's digest.
+    draw, and `spent` what the mean one's time goes to; None where the profile was stored without, and no part
+    of its digest.
     """
 
     names: tuple[str, ...]
@@ -50,6 +52,7 @@ class Profile:
     thread: I8
     values: F32
     typical: Typical | None = None
+    spent: Spent | None = None
 
     def digest(self) -> str:
         """A name for exactly this profile."""
@@ -80,6 +83,7 @@ def profile(trace: Trace, timeline: DeviceTimeline) -> Profile | None:
         thread=_numbered(operations.thread[example]),
         values=_values(trace, timeline, operation, at),
         typical=_typical(trace, timeline, np.searchsorted(edges, first)),
+        spent=spent(trace, timeline),
     )
 
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from ai_prof.timeline.causes import CAUSES
-from ai_prof.timeline.gaps import calls_during, normalised_name
+from ai_prof.timeline.gaps import calls_during, last_to_end, normalised_name
 from ai_prof.timeline.syncs import host_syncs
 from ai_prof.trace.model import CallKind, SyncKind
 
@@ -176,11 +176,9 @@ def _waits(trace: Trace, timeline: DeviceTimeline, low: int, high: int) -> list[
     begin, stop = np.searchsorted(gaps.start, (low, high))
     rows = np.arange(begin, stop)
     rows = rows[np.argsort(gaps.start[rows] - gaps.end[rows], kind="stable")][:LONGEST]
-    by_end = np.argsort(operations.end, kind="stable")
-    last = np.searchsorted(operations.end[by_end], gaps.start[rows], side="right") - 1
     main = timeline.causes.main()
     found = []
-    for row, before in zip(rows.tolist(), by_end[np.maximum(last, 0)].tolist(), strict=True):
+    for row, before in zip(rows.tolist(), last_to_end(operations, gaps.start[rows]).tolist(), strict=True):
         after = int(timeline.causes.next_operation[row])
         start, end = int(gaps.start[row]), int(gaps.end[row])
         found.append(

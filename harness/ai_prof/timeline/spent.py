@@ -1,0 +1,79 @@
+"""What an iteration's time goes to in the mean: each kernel, and the gaps between each two operations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from ai_prof.timeline.causes import CAUSES
+from ai_prof.timeline.diff_kernels import KernelUse, kernel_uses
+from ai_prof.timeline.gaps import last_to_end, normalised_name
+from ai_prof.timeline.operations import KERNEL
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ai_prof.timeline.device import DeviceTimeline
+    from ai_prof.timeline.operations import Operations
+    from ai_prof.trace.model import I64, Trace
+
+    F64 = npt.NDArray[np.float64]
+
+LEAST_US = 1.0  # an iteration: shorter gaps between two operations are left out
+
+
+class GapUse(msgspec.Struct, frozen=True):
+    """The gaps between two operations (normalised names): how many an iteration has, and us by cause."""
+
+    before: str
+    after: str
+    count: float
+    us: dict[str, float]
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """Means over the iterations of one device's window: sums, so that all of them add up to the whole.
+
+    `kernels` is by normalised name; `gaps` has those between each two operations that come to LEAST_US.
+    """
+
+    kernels: dict[str, KernelUse]
+    gaps: list[GapUse]
+
+
+def spent(trace: Trace, timeline: DeviceTimeline) -> Spent:
+    """The kernels and gaps of a device's window, per iteration."""
+    return Spent(kernel_uses(trace, [timeline], by_iteration=True), _gaps(trace, timeline))
+
+
+def _gaps(trace: Trace, timeline: DeviceTimeline) -> list[GapUse]:
+    operations, causes = timeline.operations, timeline.causes
+    names, of = _named(trace, operations)
+    before, after = last_to_end(operations, timeline.busy.gaps.start), causes.next_operation
+    keys, pair, count = np.unique(
+        of[before] * len(names) + of[after], return_inverse=True, return_counts=True
+    )
+    us = np.zeros((len(keys), len(CAUSES)))
+    for column, (gaps, ns) in enumerate(causes.parts):
+        us[:, column] = np.bincount(pair.reshape(-1)[gaps], weights=ns / 1e3, minlength=len(keys))
+    per = timeline.iterations_in_window
+    return [
+        GapUse(names[key // len(names)], names[key % len(names)], number / per, _by_cause(each / per))
+        for key, number, each in zip(keys.tolist(), count.tolist(), us, strict=True)
+        if each.sum() >= LEAST_US * per
+    ]
+
+
+def _by_cause(us: F64) -> dict[str, float]:
+    return {cause: time for cause, time in zip(CAUSES, us.tolist(), strict=True) if time}
+
+
+def _named(trace: Trace, operations: Operations) -> tuple[list[str], I64]:
+    """The normalised names of the operations, each once, and which of them each operation has; (n,)."""
+    label = np.where(operations.is_kernel, operations.name, KERNEL - 1 - operations.kind)
+    _, first, which = np.unique(label, return_index=True, return_inverse=True)
+    each = [normalised_name(trace, operations, row) for row in first.tolist()]
+    number = {name: i for i, name in enumerate(dict.fromkeys(each))}
+    return list(number), np.array([number[name] for name in each], np.int64)[which.reshape(-1)]

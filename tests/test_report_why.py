@@ -10,7 +10,7 @@ import verdicts
 from test_timeline_profile import loop, of
 
 from ai_prof.gate.explain import explain
-from ai_prof.gate.model import Reason
+from ai_prof.gate.model import Reason, StructureChange
 from ai_prof.report import cause, lanes, view, why_view
 from ai_prof.report import format as fmt
 from ai_prof.report.write import write_reports
@@ -72,9 +72,41 @@ def test_copies_that_no_longer_overlap_are_said_first_and_a_shorter_iteration_is
 def test_more_synchronizes_are_said_before_the_overlap_that_they_cost():
     workload = verdicts.regressed_by_structure()
     workload.cells.append(verdicts.cell("copy_compute_overlap", -0.5, reason=Reason.REGRESSED))
-    counts, overlap, *_ = cause.sentences(workload)
+    counts, time, overlap, *_ = cause.sentences(workload)
     assert counts.startswith("Each iteration has 64 more kernels, 1 more synchronize")
+    assert time == "An iteration takes no longer."
     assert overlap.startswith("Copies run beside kernels for")
+
+
+def test_a_count_that_grew_less_than_the_iteration_is_said_last():
+    workload = verdicts.regressed_by_time()
+    few = StructureChange(name="kernels", baseline=384, candidate=389, reason=Reason.REGRESSED)
+    workload.structure = [few]
+    first, *_, last = cause.sentences(workload)
+    assert first.startswith("An iteration takes 4.576 ms longer: the device waits 4.700 ms longer")
+    assert last == "Each iteration has 5 more kernels."
+    workload.structure = [msgspec.structs.replace(few, candidate=1718)]
+    assert cause.sentences(workload)[0] == "Each iteration has 1,334 more kernels."
+
+
+def test_more_synchronizes_say_why_the_device_waits_after_them():
+    workload = verdicts.regressed_by_time()
+    workload.structure = [StructureChange(name="syncs", baseline=300, candidate=306, reason=Reason.REGRESSED)]
+    causes = {"launch": 6.0, "sync": 0.5, "device": 0.3, "data": 0.2}
+    workload.confirm_head = verdicts.runs("w", 6, stage=2, turn=1, slower=1.38, causes=causes)
+    counts, time, shadow, *_ = cause.sentences(workload)
+    assert counts == "Each iteration has 6 more synchronizes."
+    assert time.endswith("while the host issues calls.")
+    assert shadow.startswith("A synchronize empties the device's queue")
+    blocked = {"launch": 1.3, "sync": 5.2, "device": 0.3, "data": 0.2}
+    workload.confirm_head = verdicts.runs("w", 6, stage=2, turn=1, slower=1.38, causes=blocked)
+    assert not any(sentence.startswith("A synchronize empties") for sentence in cause.sentences(workload))
+
+
+def test_the_latency_leads_and_what_made_it_follows():
+    workload = verdicts.regressed_by_time()
+    workload.structure = [StructureChange(name="syncs", baseline=1, candidate=7, reason=Reason.REGRESSED)]
+    assert [row.key for row in view.leading(workload)][:2] == ["iteration_ms", "syncs"]
 
 
 def test_work_cut_into_more_kernels_is_called_that():
@@ -282,5 +314,7 @@ def test_a_place_is_named_and_measured_in_us():
         ),
     )
     assert row.name == "Host time between a and b"
+    several = msgspec.structs.replace(cell, unit="us", place="time of a (61 operations from 18 on)")
+    assert view.metric_row("w", several).name == "Time of a (61 operations)"
     assert (row.change, row.interval, row.floor) == ("+40.00 µs", "+30.00 to +50.00 µs", "20.00 µs")
     assert row.told == ""

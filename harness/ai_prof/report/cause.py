@@ -29,6 +29,7 @@ _WAITS = {
     "device": "between operations that are queued",
     "unknown": "for a reason that was not recorded",
 }
+_SHADOW = "A synchronize empties the device's queue: the device waits until the host is ahead again."
 _NOUNS = {
     "kernels": ("kernel", "kernels"),
     "copies": ("copy", "copies"),
@@ -38,12 +39,43 @@ _NOUNS = {
 
 
 def sentences(workload: WorkloadVerdict) -> list[str]:
-    """Say what an iteration does more, then what it spends its longer time on, then where; [] for a pass."""
+    """Say what made an iteration longer, what its longer time goes to, then where; [] for a pass.
+
+    First comes what an iteration does more, where that can be why: it also costs the overlap, since a
+    synchronize keeps copies and kernels apart.
+    """
     if workload.reason not in _EXPLAINED:
         return []
-    # What is done more often also costs the overlap: a synchronize keeps copies and kernels apart.
-    told = [_counts(workload), _overlap(workload), _time(workload), *_places(workload)]
+    counts, overlap, time, places = _counts(workload), _overlap(workload), _time(workload), _places(workload)
+    if _by_count(workload):
+        told = [counts, time, _shadow(workload), overlap, *places]
+    else:
+        told = [overlap, time, *places, counts]
     return [sentence for sentence in told if sentence]
+
+
+def _by_count(workload: WorkloadVerdict) -> bool:
+    """Whether a count grew by no smaller a share than the iteration: one that grew less cannot be why.
+
+    A further synchronize can cost any time.
+    """
+    pair = gaps.compared(gaps.splits(workload))
+    before, after = (side.iteration_ms for side in pair) if pair else (1.0, 1.0)
+    return any(
+        change.name == "syncs" or change.candidate * before >= change.baseline * after
+        for change in workload.structure
+        if change.candidate > change.baseline and not change.name.startswith(words.KERNEL)
+    )
+
+
+def _shadow(workload: WorkloadVerdict) -> str:
+    """Say why further synchronizes cost time that the host does not spend in them."""
+    pair = gaps.compared(gaps.splits(workload))
+    more = any(change.name == "syncs" and change.candidate > change.baseline for change in workload.structure)
+    if pair is None or not more or pair[1].iteration_ms - pair[0].iteration_ms < _least(pair[0]):
+        return ""
+    grown = {cause: pair[1].parts.get(cause, 0.0) - pair[0].parts.get(cause, 0.0) for cause in words.CAUSES}
+    return _SHADOW if max(grown, key=lambda cause: grown[cause]) in {"launch", "host"} else ""
 
 
 def host_speed(workload: WorkloadVerdict) -> str:
@@ -52,7 +84,7 @@ def host_speed(workload: WorkloadVerdict) -> str:
     if factor is None or max(factor, 1 / factor) < HOST_TOLD:
         return ""
     how = f"{factor:.2g} times slower" if factor > 1 else f"{1 / factor:.2g} times faster"
-    return f"The host was {how} than over the baseline: the aligned profile takes that out, the totals don't."
+    return f"The host was {how} than over the baseline: rows of single places take that out, others don't."
 
 
 def _overlap(workload: WorkloadVerdict) -> str:
@@ -74,8 +106,7 @@ def _time(workload: WorkloadVerdict) -> str:
     parts = {key: after.parts.get(key, 0.0) - before.parts.get(key, 0.0) for key in keys}
     work, waits = parts.pop(gaps.WORK), sum(parts.values())
     told = [(abs(waits), _waits(parts)), (abs(work), f"works {_ms(abs(work))} {_more(work)}")]
-    floor = METRICS["iteration_ms"].floor
-    least = max(floor.absolute, floor.relative * before.iteration_ms)
+    least = _least(before)
     latency = next((cell for cell in workload.cells if cell.metric == "iteration_ms"), None)
     if longer < least:
         return f"{_no_longer(latency)}{_wait_that_grew(parts, least)}."
@@ -173,6 +204,11 @@ def _places(workload: WorkloadVerdict) -> list[str]:
     return [sentence for _, sentence in telling[::-1][:2]]
 
 
+def _takes_longer(kernel: KernelChange) -> bool:
+    """Whether a kernel of both sides takes more of an iteration than is worth a row."""
+    return bool(kernel.before and kernel.after) and 1e3 * kernel.change_ms >= why_view.LEAST_US
+
+
 def _slower(kernels: Sequence[KernelChange]) -> str:
     """Sum up kernels that all take longer; the first changed most."""
     before = sum(kernel.before.ms for kernel in kernels if kernel.before)
@@ -205,9 +241,4 @@ def kernel_sentence(kernel: KernelChange) -> str:
 
 
 def _ms(ms: float) -> str:
-def _takes_longer(kernel: KernelChange) -> bool:
-    """Whether a kernel of both sides takes more of an iteration than is worth a row."""
-    return bool(kernel.before and kernel.after) and 1e3 * kernel.change_ms >= why_view.LEAST_US
-
-
     return why_view.time(1e3 * ms)

@@ -128,11 +128,11 @@ def metric_row(workload: str, cell: Cell) -> Row:
         p = f"{fmt.probability(cell.p)} raw"
     place = cell.metric in METRICS and METRICS[cell.metric].role == "profile" and cell.baseline is not None
     scale, shown = (cell.baseline or 0.0, fmt.DELTA + unit) if place else (1.0, unit)
-    named = cell.place.rpartition(" (")[0] if place else ""
+    named = _place(cell.place) if place else ""
     return Row(
         workload=workload,
         key=cell.metric,
-        name=named[:1].upper() + named[1:] if named else words.metric(cell.metric),
+        name=named or words.metric(cell.metric),
         before=fmt.value(cell.baseline, unit),
         after=fmt.value(cell.candidate, unit),
         change=fmt.change(_times(cell.effect, scale), shown),
@@ -149,6 +149,13 @@ def metric_row(workload: str, cell: Cell) -> Row:
         beyond_floor=cell.floor is not None and abs(cell.effect or 0.0) > cell.floor,
         size=0.0 if place else abs(cell.effect or 0.0),
     )
+
+
+def _place(place: str) -> str:
+    """Begin a place's name like a row's, and say of how many operations it is the first."""
+    name, _, where = place.rpartition(" (")
+    count = re.match(r"\d+ operations", where)
+    return name[:1].upper() + name[1:] + (f" ({count[0]})" if count else "")
 
 
 def _cut_up(cell: Cell) -> list[str]:
@@ -213,14 +220,14 @@ def rows(workload: WorkloadVerdict) -> list[Row]:
 
 
 def leading(workload: WorkloadVerdict) -> list[Row]:
-    """Return the rows that made the workload's verdict, latency before others of its evidence.
+    """Return the rows that made the workload's verdict: latency first, others by evidence.
 
     None where the workload was not judged or nothing changed.
     """
     if workload.reason in _UNCHANGED:
         return []
     made_it = [row for row in rows(workload) if row.reason is workload.reason]
-    return sorted(made_it, key=lambda row: (_EVIDENCE_RANK[row.evidence], row.key != "iteration_ms"))
+    return sorted(made_it, key=lambda row: (row.key != "iteration_ms", _EVIDENCE_RANK[row.evidence]))
 
 
 def is_unchanged(workload: WorkloadVerdict) -> bool:

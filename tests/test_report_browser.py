@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+from functools import partial
+from pathlib import Path
 
 import pytest
 import verdicts
 from test_report_html import SAMPLES
 
-from ai_prof.report import html
+from ai_prof.report import diff_html, html
+from ai_prof.report.diff_view import FLOORS
+from ai_prof.timeline.diff import diff
+from ai_prof.trace.open import open_trace
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-core is not installed")
@@ -19,7 +24,22 @@ pytestmark = [
     # What a newer Python says of the browser's driver is not ours to mend.
     pytest.mark.filterwarnings("ignore::DeprecationWarning:(playwright|pyee)"),
 ]
-PAGES = SAMPLES | {"large": verdicts.large}
+CAPTURES = Path(__file__).parent / "captures"
+
+
+def report_of(sample):
+    return html.render(sample())
+
+
+def diff_of(*captures):
+    return diff_html.render(diff(*(open_trace(CAPTURES / f"{name}.aiprof") for name in captures), FLOORS))
+
+
+PAGES = {
+    **{name: partial(report_of, sample) for name, sample in SAMPLES.items()},
+    "large": partial(report_of, verdicts.large),
+    "diff": partial(diff_of, "h200_torch_decode", "h200_torch_train"),
+}
 WIDE, NARROW = 1280, 390
 PATIENCE_MS = 300_000  # with a busy machine
 
@@ -41,7 +61,7 @@ def address(tmp_path_factory):
     def of(sample):
         path = folder / f"{sample.replace(' ', '_')}.html"
         if not path.exists():
-            path.write_text(html.render(PAGES[sample]()), encoding="utf-8")
+            path.write_text(PAGES[sample](), encoding="utf-8")
         return path.as_uri()
 
     return of
@@ -91,7 +111,7 @@ def test_no_two_words_of_a_drawing_cover_each_other(opened, width):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("sample", ["mixed", "by time", "nasty", "no baseline", "disturbed"])
+@pytest.mark.parametrize("sample", ["mixed", "by time", "nasty", "no baseline", "disturbed", "diff"])
 def test_axe_finds_no_serious_violation(opened, sample, scheme):
     page = opened(sample, color_scheme=scheme)
     page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")

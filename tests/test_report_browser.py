@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -31,14 +32,21 @@ def report_of(sample):
     return html.render(sample())
 
 
-def diff_of(*captures):
-    return diff_html.render(diff(*(open_trace(CAPTURES / f"{name}.aiprof") for name in captures), FLOORS))
+def diff_of_long_names():
+    """Two captures, of a command and in files of names that have no place to break."""
+    traces = []
+    for name in ("h200_torch_decode", "h200_torch_train"):
+        trace = open_trace(CAPTURES / f"{name}.aiprof")
+        source = replace(trace.source, files=(f"/captures/{name * 12}/h-100-0.aiprof",))
+        first = replace(trace.processes[0], command_line=(f"/opt/{'python' * 30}", "main.py"))
+        traces.append(replace(trace, source=source, processes=(first, *trace.processes[1:])))
+    return diff_html.render(diff(*traces, FLOORS))
 
 
 PAGES = {
     **{name: partial(report_of, sample) for name, sample in SAMPLES.items()},
     "large": partial(report_of, verdicts.large),
-    "diff": partial(diff_of, "h200_torch_decode", "h200_torch_train"),
+    "diff": diff_of_long_names,
 }
 WIDE, NARROW = 1280, 390
 PATIENCE_MS = 300_000  # with a busy machine

@@ -18,25 +18,15 @@ constexpr milliseconds kRound{250};
 // CUPTI's callbacks carry no word of ours.
 std::atomic<CudaSource*> g_source{nullptr};
 
-// Since 12.6 it is known to end well with CUDA graphs too.
-constexpr std::uint32_t kFinalizes = 24;
-constexpr char kFinalized[] = "cupti_finalized";  // in META: true, or why it was not
-
 // One for all captures of the process: CUPTI may give a buffer back after the capture that lent it.
 BufferPool& the_pool(std::size_t bytes) {
   static auto* pool = new BufferPool(bytes);
   return *pool;
 }
 
-// What an earlier capture of this process has loaded; `api.path` is empty before the first.
-struct Loaded {
-  CuptiApi api;
-  bool brought = false;             // that libcupti came into the process with us
-  std::vector<std::string> mapped;  // every libcupti that was there then, this one too
-  bool marked = false;              // a range has come through it: NVTX calls into it for ever
-};
-Loaded& loaded() {
-  static auto* loaded = new Loaded;
+// What an earlier capture of this process has loaded; its path is empty before the first.
+CuptiApi& loaded() {
+  static auto* loaded = new CuptiApi;
   return *loaded;
 }
 
@@ -79,8 +69,8 @@ bool CudaSource::recording() noexcept {
 }
 
 bool CudaSource::load(std::string& error) {
-  if (!loaded().api.path.empty()) {
-    api_ = loaded().api;
+  if (!loaded().path.empty()) {
+    api_ = loaded();
     return true;
   }
   const std::vector<std::string> mapped = mapped_files();
@@ -91,8 +81,7 @@ bool CudaSource::load(std::string& error) {
     candidates.insert(candidates.begin() + (there ? 1 : 0), config_.cupti_passed);
   }
   if (load_cupti(candidates, api_, error)) {
-    const bool there = std::find(mapped.begin(), mapped.end(), api_.path) != mapped.end();
-    loaded() = {api_, !there, mapped_libcuptis(mapped_files()), false};
+    loaded() = api_;
     return true;
   }
   error = "no usable libcupti (" + error + "); install nvidia-cuda-cupti or name one with AI_PROF_CUPTI";
@@ -283,33 +272,16 @@ void CudaSource::finish(Recorder& recorder, format::EndReason reason) {
   if (!warnings_.empty()) recorder.meta("warnings", json_list(warnings_));
 }
 
-// At exit CUPTI is left as it is: taking it down while the driver goes has deadlocked. Of a finalized one
-// nothing may be called but what begins the next capture: it would come to life again, and with it its cost.
+// At exit CUPTI is left as it is: letting go of it while the driver goes has deadlocked. It is never
+// finalized: programs that replay CUDA graphs crash of that, and later profilers of the program record nothing.
 void CudaSource::leave(Recorder& recorder, format::EndReason reason) {
   inert_.store(true, std::memory_order_relaxed);
   if (!std::exchange(begun_, false) || reason == format::kEndExit) return;
   stop_recording();
   const CUptiResult unsubscribed = api_.cuptiUnsubscribe(subscriber_);
-  const std::string why_not = unsubscribed == CUPTI_SUCCESS
-                                  ? finalize()
-                                  : "CUPTI keeps its subscriber: " + api_.describe(unsubscribed);
-  recorder.meta(kFinalized, why_not.empty() ? "true" : json_string(why_not));
-}
-
-// Takes the last of CUPTI's cost away; why not, where it stays. A libcupti that the program has itself may
-// serve its own profiler later, which a finalize can leave without records. One that came with us serves
-// nobody else, unless NVTX was led to it or something that was loaded since then is linked against it.
-std::string CudaSource::finalize() const {
-  if (decoder_.marked()) loaded().marked = true;
-  if (!loaded().brought) return "this libcupti is the program's own";
-  if (mapped_libcuptis(mapped_files()) != loaded().mapped) return "the program has loaded a libcupti since";
-  if (const std::string user = linked_to_cupti(); !user.empty()) return user + " uses this libcupti too";
-  if (loaded().marked) return "the program's NVTX ranges go through this libcupti";
-  if (api_.version < kFinalizes || api_.cuptiFinalize == nullptr) {
-    return "this release of CUPTI can't be relied on to finalize";
+  if (unsubscribed != CUPTI_SUCCESS) {
+    recorder.error("CUPTI keeps its subscriber: " + api_.describe(unsubscribed));
   }
-  const CUptiResult result = api_.cuptiFinalize();
-  return result == CUPTI_SUCCESS ? "" : "CUPTI refused: " + api_.describe(result);
 }
 
 // What a user must know of a capture that looks well and is not.

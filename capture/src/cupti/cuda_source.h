@@ -62,7 +62,6 @@ class CudaSource final : public Source {
   void read(const Filled& filled, Recorder& recorder);
   void turn_window(Recorder& recorder);
   void judge(Recorder& recorder);
-  [[nodiscard]] std::string finalize() const;
 
   const Config config_;
   CuptiApi api_;

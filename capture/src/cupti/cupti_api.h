@@ -27,7 +27,6 @@ namespace ai_prof::cupti {
 
 // Absent in older releases; null then.
 #define AI_PROF_CUPTI_OPTIONAL(X)  \
-  X(cuptiFinalize)                 \
   X(cuptiSetThreadIdType)          \
   X(cuptiActivityEnableRuntimeApi) \
   X(cuptiActivityEnableDriverApi)

@@ -170,9 +170,6 @@ void Decoder::watch(const CUpti_Activity& record, Recorder& recorder) {
       return window_.add(graph_record(as<GraphTrace>(record), recorder));
     case CUPTI_ACTIVITY_KIND_MEMCPY:
       return window_.add(copy_record(as<Memcpy>(record)));
-    case CUPTI_ACTIVITY_KIND_MARKER:
-      marked_ = true;
-      return;
     case CUPTI_ACTIVITY_KIND_CONTEXT:
       return context(as<Context>(record));
     default:
@@ -279,7 +276,6 @@ void Decoder::overhead(const Overhead& record, Recorder& recorder) {
 
 // A range comes as two markers with one id; the end carries no name.
 void Decoder::marker(const Marker& record, Recorder& recorder) {
-  marked_ = true;
   if ((record.flags & CUPTI_ACTIVITY_FLAG_MARKER_START) != 0) {
     if (ranges_.size() >= kMostOpenRanges) return recorder.budget_dropped(format::kRange);
     OpenRange& open = ranges_[record.id];

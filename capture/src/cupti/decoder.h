@@ -40,8 +40,6 @@ class Decoder {
   [[nodiscard]] std::span<const format::DeviceRecord> devices() const { return devices_; }
   // Any record at all has come.
   [[nodiscard]] bool any() const { return any_; }
-  // The program has opened an NVTX range.
-  [[nodiscard]] bool marked() const { return marked_; }
   [[nodiscard]] std::uint64_t kernels() const { return kernels_; }
   [[nodiscard]] std::uint64_t launches() const { return calls_.launches(); }
   // Contexts that were created and of which no device work was seen.
@@ -85,7 +83,6 @@ class Decoder {
   std::uint64_t kernels_ = 0;
   Unfinished unfinished_;
   bool any_ = false;
-  bool marked_ = false;
   bool ending_ = false;
 };
 

@@ -1,12 +1,9 @@
 #include "cupti/find_cupti.h"
 
-#include <link.h>
-
 #include <algorithm>
 #include <array>
 #include <fstream>
 #include <iterator>
-#include <span>
 #include <string_view>
 
 namespace ai_prof::cupti {
@@ -50,57 +47,15 @@ std::vector<std::string> package_folders(const std::vector<std::string>& mapped)
   return folders;
 }
 
-template <typename Value>
-const Value* at(ElfW(Addr) address) {
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): the loader tells addresses as numbers
-  return reinterpret_cast<const Value*>(address);
-}
-
-// The loader puts addresses into what it may write, and leaves offsets elsewhere.
-const char* string_table(const dl_phdr_info& library, const ElfW(Dyn) * dynamic) {
-  for (; dynamic->d_tag != DT_NULL; ++dynamic) {
-    if (dynamic->d_tag != DT_STRTAB) continue;
-    const ElfW(Addr) there = dynamic->d_un.d_ptr;
-    return at<char>(there < library.dlpi_addr ? library.dlpi_addr + there : there);
-  }
-  return nullptr;
-}
-
-bool needs_cupti(const dl_phdr_info& library) {
-  for (const ElfW(Phdr) & part : std::span(library.dlpi_phdr, library.dlpi_phnum)) {
-    if (part.p_type != PT_DYNAMIC) continue;
-    const auto* dynamic = at<ElfW(Dyn)>(library.dlpi_addr + part.p_vaddr);
-    const char* strings = string_table(library, dynamic);
-    for (; strings != nullptr && dynamic->d_tag != DT_NULL; ++dynamic) {
-      if (dynamic->d_tag != DT_NEEDED) continue;
-      const std::string_view name = strings + dynamic->d_un.d_val;
-      if (name.substr(name.rfind('/') + 1).starts_with("libcupti.so")) return true;
-    }
-  }
-  return false;
-}
-
-}  // namespace
-
-std::string linked_to_cupti() {
-  std::string found;
-  dl_iterate_phdr(
-      [](dl_phdr_info* library, std::size_t, void* to) {
-        if (!needs_cupti(*library)) return 0;
-        const std::string_view path = library->dlpi_name;
-        *static_cast<std::string*>(to) = path.empty() ? "the program" : path;
-        return 1;
-      },
-      &found);
-  return found;
-}
-
+// Those of `mapped` that are a libcupti.
 std::vector<std::string> mapped_libcuptis(const std::vector<std::string>& mapped) {
   std::vector<std::string> found;
   std::copy_if(mapped.begin(), mapped.end(), std::back_inserter(found),
                [](const std::string& path) { return path.find("/libcupti.so") != std::string::npos; });
   return found;
 }
+
+}  // namespace
 
 std::vector<std::string> mapped_files() {
   std::vector<std::string> files;

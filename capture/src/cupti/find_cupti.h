@@ -9,13 +9,6 @@ namespace ai_prof::cupti {
 // The files mapped into this process, each once, in the order of their addresses.
 std::vector<std::string> mapped_files();
 
-// Those of `mapped` that are a libcupti.
-std::vector<std::string> mapped_libcuptis(const std::vector<std::string>& mapped);
-
-// The first library in this process that was linked against a libcupti; empty when none was. What opens one
-// by itself can't be seen.
-std::string linked_to_cupti();
-
 // Paths and sonames to try, best first: the one asked for alone if it is set; else a libcupti already mapped,
 // the ones beside mapped files of a Python environment, the toolkit's.
 // `driver_version` is cuDriverGetVersion's, 0 when unknown: a libcupti newer than the driver cannot work.

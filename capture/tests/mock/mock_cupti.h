@@ -18,7 +18,7 @@ struct MockCupti {
   std::atomic<bool> last_record_runs{false};  // FlushAll(0) gives nothing back: a record is not complete
   unsigned flush_takes_ms = 0;
   unsigned forced_flush_takes_ms = 0;
-  unsigned finalize_takes_ms = 0;
+  unsigned unsubscribe_takes_ms = 0;
   unsigned next_record_takes_ms = 0;
   std::atomic<bool> context_made{false};  // calls switched on from now on are recorded only with their kind
   std::size_t dropped = 0;                // told, and reset, by cuptiActivityGetNumDroppedRecords
@@ -26,8 +26,6 @@ struct MockCupti {
   std::atomic<bool> subscribed{false};
   std::atomic<unsigned> flushes{0};
   std::atomic<unsigned> finalized{0};
-  // Calls from a finalize to the next subscription, each of which would bring the real one back to life.
-  std::atomic<unsigned> called_too_late{0};
 };
 
 extern "C" {

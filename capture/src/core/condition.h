@@ -25,6 +25,12 @@ class Condition {
 
   void notify_all() noexcept { pthread_cond_broadcast(&condition_); }
 
+  // Waits until `holds()`. `lock` is held.
+  template <class Holds>
+  void wait(std::unique_lock<std::mutex>& lock, Holds&& holds) {
+    while (!holds()) pthread_cond_wait(&condition_, lock.mutex()->native_handle());
+  }
+
   // Waits until `holds()`, at most `patience`; what `holds()` says at the end. `lock` is held.
   template <class Holds>
   bool wait_for(std::unique_lock<std::mutex>& lock, std::chrono::nanoseconds patience, Holds&& holds) {

@@ -1,14 +1,11 @@
 #include "core/recorder.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <system_error>
 #include <thread>
@@ -17,6 +14,7 @@
 #include "core/clock.h"
 #include "core/host.h"
 #include "core/json.h"
+#include "core/patience.h"
 #include "core/say.h"
 #include "core/signals_blocked.h"
 
@@ -29,26 +27,12 @@ using std::chrono::steady_clock;
 constexpr milliseconds kFlushEvery{250};
 constexpr milliseconds kCalibrateEvery{1000};
 constexpr milliseconds kExitPatience{2000};
-constexpr milliseconds kAtWork{20'000};  // more, for a thread that only has no end of work or no core
-constexpr milliseconds kLook{100};
 constexpr std::size_t kBatchBytes = 256 << 10;
 constexpr std::size_t kMostTextBytes = 8 << 20;  // of names, remembered and yet to be written, of each
 
-// Whether a thread of ours runs or waits for a core: it is at work then, however slowly.
-bool runnable(int thread) noexcept {
-  char text[64] = {};
-  std::snprintf(text, sizeof text, "/proc/self/task/%d/stat", thread);
-  const int file = open(text, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return false;
-  const ssize_t size = read(file, text, sizeof text - 1);
-  close(file);
-  text[std::max<ssize_t>(size, 0)] = '\0';
-  const char* const name_end = std::strrchr(text, ')');
-  return name_end != nullptr && std::strncmp(name_end, ") R", 3) == 0;
-}
-
 // Every recorder that this process started and that may still have to be ended.
 std::atomic<Recorder*> g_first{nullptr};
+std::atomic<bool> g_exiting{false};
 
 std::string string_entry(std::uint32_t id, const std::string& text) {
   const auto bytes = static_cast<std::uint32_t>(text.size());
@@ -99,7 +83,12 @@ void Recorder::install_process_hooks() {
   watched.store(true);
 }
 
+bool Recorder::exiting() noexcept {
+  return g_exiting.load();
+}
+
 void Recorder::stop_all() noexcept {
+  g_exiting.store(true);
   milliseconds patience = kExitPatience;  // with all of them together
   for (Recorder* recorder = g_first.load(); recorder != nullptr; recorder = recorder->next_) {
     recorder->stop_within(format::kEndExit, patience);
@@ -222,12 +211,7 @@ bool Recorder::stop_within(format::EndReason reason, milliseconds& patience) noe
     reason_ = reason;
     changed_.notify_all();
   }
-  const auto limit = steady_clock::now() + patience + kAtWork;
-  while (!changed_.wait_for(lock, std::min(patience, kLook), [this] { return done_; })) {
-    if (!runnable(thread_)) patience -= std::min(patience, kLook);
-    if (patience == milliseconds{0} || steady_clock::now() >= limit) return give_up();
-  }
-  return true;
+  return wait_patiently(changed_, lock, thread_, patience, [this] { return done_; }) || give_up();
 }
 
 bool Recorder::give_up() noexcept {

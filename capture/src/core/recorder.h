@@ -71,6 +71,9 @@ class Recorder {
   // Calls drain() soon.
   void wake() noexcept;
 
+  // The program is about to end: its exit handlers run.
+  static bool exiting() noexcept;
+
   // True when nothing is recorded any more.
   bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
 
@@ -95,7 +98,14 @@ class Recorder {
   }
   void invalid_time(format::BlockType type, std::uint64_t count = 1) noexcept;
   // Work that had not ended when the capture did: it lies outside of the window, and is no loss.
-  void unfinished(format::BlockType type) noexcept { ++counts_[type].unfinished; }
+  void unfinished(format::BlockType type, std::uint32_t count = 1) noexcept {
+    counts_[type].unfinished += count;
+  }
+  // Another reason for the end than the one that was given: something went wrong at it.
+  void set_reason(format::EndReason reason);
+  // While this thread waits for another of ours, `thread` is the one at whose work stop() looks. Gives the
+  // one before it.
+  int works_on(int thread) noexcept { return thread_.exchange(thread); }
 
  private:
   static constexpr std::size_t kTypes = format::kEnd + 1;
@@ -127,7 +137,6 @@ class Recorder {
   void run() noexcept;
   void work();
   bool wait(std::chrono::milliseconds pause);
-  void set_reason(format::EndReason reason);
   // Why it ends. From here on a stop() only waits: it came too late to be the reason.
   format::EndReason decided();
   void add_error(std::string_view what);  // under text_mutex_

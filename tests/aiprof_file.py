@@ -112,7 +112,7 @@ class Capture:
     def meta(self, **values: object) -> None:
         self.rows.append((META, json.dumps(values).encode()))
 
-    def blocks(self, *, closed: bool = True) -> list[bytes]:
+    def blocks(self, *, closed: bool = True, reason: int = 1) -> list[bytes]:
         """Preamble with header, then the blocks: rows of one type that follow each other share one."""
         text = json.dumps(self.header).encode()
         text += b" " * (-len(text) % 8)
@@ -125,15 +125,15 @@ class Capture:
                 parts.append(_block(kind, run))
                 run = []
         if closed:
-            parts.append(_block(END, [struct.pack("<qII", 1, 1, 0)]))
+            parts.append(_block(END, [struct.pack("<qII", 1, reason, 0)]))
         return parts
 
-    def data(self, *, closed: bool = True) -> bytes:
-        return b"".join(self.blocks(closed=closed))
+    def data(self, *, closed: bool = True, reason: int = 1) -> bytes:
+        return b"".join(self.blocks(closed=closed, reason=reason))
 
-    def write(self, folder, name="h-100-0.aiprof", *, closed=True):
+    def write(self, folder, name="h-100-0.aiprof", *, closed=True, reason=1):
         path = folder / name
-        path.write_bytes(self.data(closed=closed))
+        path.write_bytes(self.data(closed=closed, reason=reason))
         return path
 
     def _count(self, kind: int) -> None:

@@ -131,6 +131,15 @@ def test_a_file_without_end_says_so(tmp_path):
     assert len(trace.kernels.start) == 1
 
 
+def test_a_capture_that_ended_for_an_error_is_not_whole(tmp_path):
+    capture = small_capture()
+    capture.meta(errors=["CUPTI's flush has not returned for 2 s"])
+    trace = open_trace(capture.write(tmp_path, reason=5))
+    assert not trace.source.complete
+    assert "flush has not returned" in trace.source.warnings[0]
+    assert len(trace.kernels.start) == 1
+
+
 def test_unknown_block_types_are_skipped(tmp_path):
     capture = small_capture()
     capture.rows.insert(3, (99, bytes(24)))

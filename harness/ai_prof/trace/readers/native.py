@@ -25,7 +25,15 @@ from ai_prof.trace.model import (
 )
 from ai_prof.trace.readers.clocks import clock_map, device_clock_map, realtime_offset
 from ai_prof.trace.readers.native_file import NativeFile, read_file, read_header
-from ai_prof.trace.readers.native_format import HOST_CLOCK, NONE32, NONE64, RECORDS, BlockType, DeviceKind
+from ai_prof.trace.readers.native_format import (
+    END_ERROR,
+    HOST_CLOCK,
+    NONE32,
+    NONE64,
+    RECORDS,
+    BlockType,
+    DeviceKind,
+)
 from ai_prof.trace.readers.native_records import Records
 from ai_prof.trace.tables import Names, make_tables, renumbered
 
@@ -107,6 +115,8 @@ class _Merge:
             self.warnings.append(f"{file.path.name}: {file.fault}")
         if not file.header:
             return
+        if _failed(file):
+            self.complete = False
         noted = [*(file.header.get("errors") or ()), *(file.header.get("warnings") or ())]
         self.warnings += [f"{file.path.name}: {text}" for text in noted]
         records = {kind: file.records.get(kind, Records(RECORDS[kind])) for kind in RECORDS}
@@ -160,6 +170,12 @@ class _Merge:
                 self.losses.get(name, Loss()), loss, len(kept[kind]), len(rows) - len(kept[kind])
             )
         return kept
+
+
+def _failed(file: NativeFile) -> bool:
+    """Whether the capture ended for an error, which META tells: it lacks what it was to hold."""
+    ends = file.records.get(BlockType.END)
+    return ends is not None and bool((ends.rows()["reason"] == END_ERROR).any())
 
 
 def _add_loss(past: Loss, stated: np.void | None, captured: int, invalid: int) -> Loss:

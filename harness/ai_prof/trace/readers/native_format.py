@@ -11,6 +11,7 @@ MAJOR = 1
 NONE32 = 0xFFFFFFFF
 NONE64 = 0xFFFFFFFFFFFFFFFF
 HOST_CLOCK = 0xFFFFFFFE
+END_ERROR = 5  # of an END block: what was asked for is not all there
 
 
 class BlockType(IntEnum):

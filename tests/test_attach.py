@@ -70,7 +70,7 @@ def test_a_running_program_is_captured_and_left_as_it_was(
     assert np.isin(trace.kernels.correlation, trace.calls.correlation).all()
     target.assert_goes_on()
     assert until(lambda: target.descriptors() == before)
-    assert until(lambda: "ai-prof" not in target.threads())
+    assert until(lambda: not any(name.startswith("ai-prof") for name in target.threads()))
     assert until(lambda: target.count("subscribed") == 0)
     assert target.count("finalized") == 0
     assert target.count("interrupted") == 0
@@ -82,9 +82,7 @@ def test_a_running_program_is_captured_and_left_as_it_was(
         assert target.end() == 7
 
 
-def test_a_libcupti_is_brought_to_a_program_without_one(
-    start: Callable[..., Target], tmp_path: Path
-) -> None:
+def test_a_libcupti_is_brought_to_a_program_without_one(start: Callable[..., Target], tmp_path: Path) -> None:
     target = start(cupti="late")
     words = ("attach", "--pid", target.pid, "--duration", "0.5", "--output")
     for times in (1, 2):
@@ -389,6 +387,29 @@ def test_a_program_whose_cupti_is_held_is_refused(start: Callable[..., Target], 
     assert done.returncode == 4
     assert "another tool holds CUPTI in this process (torch.profiler" in done.stderr
     assert not (tmp_path / "out").exists()
+    target.assert_goes_on()
+    assert target.end() == 7
+
+
+def test_a_flush_that_does_not_return_holds_no_attach(start: Callable[..., Target], tmp_path: Path) -> None:
+    stuck = tmp_path / "stuck"
+    target = start(variables={"MOCK_CUPTI_FLUSH_IS_STUCK_WHILE": str(stuck)})
+    stuck.touch()
+    words = ("attach", "--pid", target.pid, "--duration", "0.5", "--output")
+    done = ai_prof(*words, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "CUPTI's flush has not returned for" in done.stderr
+    assert "The capture is incomplete" in done.stdout
+    assert kernels(tmp_path / "out") > 0
+    again = ai_prof(*words, tmp_path / "again")
+    assert again.returncode == 4
+    assert "has not let go of CUPTI" in again.stderr
+    stuck.unlink()
+    assert until(lambda: target.count("subscribed") == 0)
+    done = ai_prof(*words, tmp_path / "third")
+    assert done.returncode == 0, done.stderr
+    assert kernels(tmp_path / "third") > 0
+    assert target.count("finalized") == 0
     target.assert_goes_on()
     assert target.end() == 7
 

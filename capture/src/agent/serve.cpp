@@ -26,7 +26,7 @@ using std::chrono::milliseconds;
 constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kTurn = 50'000'000;          // how often what can't wake us is looked at
 constexpr std::int64_t kGoPatience = 60 * kSecond;  // an attacher that is gone never says go
-constexpr milliseconds kStopPatience{60'000};       // a flush may wait for a long kernel
+constexpr milliseconds kStopPatience{60'000};       // the disk may be slow
 constexpr std::int64_t kForEver = INT64_MAX;
 
 // One capture at a time.

@@ -14,6 +14,11 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kRound{250};
+// How long CUPTI is waited for. It may stand behind a kernel that does not end: the window's end, and `stop`,
+// must come all the same. To begin can take it many seconds in a program that runs.
+constexpr milliseconds kRoundPatience{250};
+constexpr milliseconds kEndPatience{1500};
+constexpr milliseconds kBeginPatience{30'000};
 
 // CUPTI's callbacks carry no word of ours.
 std::atomic<CudaSource*> g_source{nullptr};
@@ -38,11 +43,11 @@ CudaSource::CudaSource(const Config& config)
       pool_(the_pool(config.buffer_bytes)),
       window_(config_, steady_clock::now()),
       decoder_(driver_, window_),
-      clock_(api_) {}
+      clock_(api_),
+      patience_(kEndPatience) {}
 
 Recorder* CudaSource::start(const Config& config) {
   auto* source = new CudaSource(config);
-  g_source = source;
   std::string error;
   const bool begun = source->load(error) && source->begin(error);
   if (!begun) say("CUDA is not captured: " + error);
@@ -50,9 +55,9 @@ Recorder* CudaSource::start(const Config& config) {
     source->inert_.store(true, std::memory_order_relaxed);
     return nullptr;
   }
-  Recorder* recorder = Recorder::start(config, *source, "cuda");
-  if (recorder == nullptr) {
-    if (begun) source->abandon();
+  Recorder* recorder = Recorder::start(source->config_, *source, "cuda");
+  if (recorder == nullptr) {  // leave the program as if we had never come
+    if (begun) source->let_go();
     return nullptr;
   }
   source->describe(*recorder, error);
@@ -89,38 +94,44 @@ bool CudaSource::load(std::string& error) {
 }
 
 bool CudaSource::begin(std::string& error) {
-  // Subscribing is the only way to learn that another client is there.
-  if (!subscribe(api_, subscriber_, error)) return false;
-  set_attributes(api_, warnings_);
-  const CUptiResult registered = api_.cuptiActivityRegisterCallbacks(requested, completed);
-  if (registered != CUPTI_SUCCESS) {
-    error = "CUPTI takes no buffers: " + api_.describe(registered);
-  } else {
-    // An injected library comes before any context, an attacher's may come at any time.
-    contexts_ = config_.attached ? Contexts::kPerhaps : Contexts::kNone;
-    enabled_ =
-        window_.state() != Window::State::kBefore && enable(api_, config_, contexts_, warnings_, error);
-    if (enabled_) window_.begun(steady_clock::now());
-    begun_ = error.empty();
+  session_ = Session::take(api_, config_.attached && driver_.has_context(), error);
+  if (session_ == nullptr) return false;
+  session_->widen(config_);
+  // What a capture before this one has left unread.
+  for (Filled stale{}; pool_.next(stale);) pool_.release(stale.data);
+  g_source = this;
+  if (!config_.attached) {
+    set_up();
+  } else if (milliseconds patience = kBeginPatience;
+             !session_->errands().run("start", [this] { set_up(); }, patience)) {
+    error = session_->stuck();
+    let_go();
+    return false;
   }
-  if (begun_) {
-    // Not in a program that runs: its threads may read the environment meanwhile.
-    if (!config_.attached) lead_nvtx_to(api_);
-  } else {
-    api_.cuptiUnsubscribe(subscriber_);
-  }
+  begun_ = outcome_.ok;
+  error = outcome_.error;
+  warnings_ = outcome_.problems;
+  if (enabled_) window_.begun(steady_clock::now());
+  // Not in a program that runs: its threads may read the environment meanwhile.
+  if (begun_ && !config_.attached) lead_nvtx_to(api_);
   return begun_;
 }
 
-// There is no file to write to: leave the program as if we had never come.
-void CudaSource::abandon() noexcept {
-  inert_.store(true, std::memory_order_relaxed);
-  stop_recording();
-  api_.cuptiUnsubscribe(subscriber_);
+// An injected library comes before any context, an attacher's may come at any time.
+void CudaSource::set_up() {
+  const Contexts contexts = config_.attached ? Contexts::kPerhaps : Contexts::kNone;
+  const bool now = window_.state() != Window::State::kBefore;
+  outcome_.ok = session_->subscribe(requested, completed, outcome_) &&
+                (!now || session_->enable(config_, contexts, outcome_));
+  enabled_ = outcome_.ok && now;
+  if (!outcome_.ok) session_->drop();
 }
 
-void CudaSource::stop_recording() noexcept {
-  if (std::exchange(enabled_, false)) disable(api_, config_, contexts_);
+bool CudaSource::let_go() {
+  inert_.store(true, std::memory_order_relaxed);
+  milliseconds none{0};
+  return session_->errands().run(
+      "end", [this] { session_->leave(left_); }, session_->up() ? patience_ : none);
 }
 
 void CudaSource::describe(Recorder& recorder, const std::string& error) {
@@ -142,7 +153,7 @@ void CUPTIAPI CudaSource::requested(std::uint8_t** buffer, std::size_t* bytes,
   CudaSource* source = g_source.load(std::memory_order_acquire);
   *buffer = source->pool_.take(*bytes);
   *most_records = 0;
-  source->alive_.store(true, std::memory_order_release);
+  source->session_->ask();
 }
 
 void CUPTIAPI CudaSource::completed(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t,
@@ -181,11 +192,12 @@ milliseconds CudaSource::drain(Recorder& recorder) {
   pool_.warm();
   const auto now = steady_clock::now();
   const milliseconds pause = window_.counting() ? Window::kSearchEvery : kRound;
-  const bool round = now - flushed_ >= pause;
+  bool round = now - flushed_ >= pause && !session_->errands().out();
   if (round) {
     flushed_ = now;
     pool_.round();
-    flush(0, recorder);
+    milliseconds patience = kRoundPatience;
+    round = flush(0, patience, recorder);
   }
   read_buffers(recorder);
   if (round) decoder_.round(recorder);
@@ -194,27 +206,30 @@ milliseconds CudaSource::drain(Recorder& recorder) {
   return pause;
 }
 
+bool CudaSource::run(const char* what, std::function<void()> task, milliseconds& patience,
+                     Recorder& recorder) {
+  const int own = recorder.works_on(session_->errands().thread());
+  const bool returned = session_->errands().run(what, std::move(task), patience);
+  recorder.works_on(own);
+  return returned;
+}
+
 // Before CUDA is up a flush may never return.
-void CudaSource::flush(std::uint32_t flag, Recorder& recorder) {
-  if (!alive_.load(std::memory_order_acquire)) return;
-  const CUptiResult result = api_.cuptiActivityFlushAll(flag);
-  if (result != CUPTI_SUCCESS) recorder.meta("flush_error", json_string(api_.describe(result)));
+bool CudaSource::flush(std::uint32_t flag, milliseconds& patience, Recorder& recorder) {
+  if (!session_->asked()) return true;
+  return run("flush", [this, flag, &recorder] { session_->flush(flag, recorder); }, patience, recorder);
 }
 
 // Those that wait now: a program that fills them as fast as they are read must not keep this thread from the
-// end of the window and from its other work.
+// end of the window and from its other work. While CUPTI does not return as well: to walk through a buffer
+// takes no lock of its own, as its callbacks may do it.
 void CudaSource::read_buffers(Recorder& recorder) {
   Filled filled{};
   for (std::size_t left = pool_.waiting(); left > 0 && pool_.next(filled); --left) {
     read(filled, recorder);
     pool_.release(filled.data);
   }
-  if (decoder_.any()) clock_.settle(recorder);
-  std::size_t dropped = 0;
-  if (alive_.load(std::memory_order_acquire) &&
-      api_.cuptiActivityGetNumDroppedRecords(nullptr, 0, &dropped) == CUPTI_SUCCESS && dropped != 0) {
-    recorder.cupti_dropped(dropped);
-  }
+  if (decoder_.any() && !session_->errands().out()) clock_.settle(recorder);
   for (std::size_t block = format::kKernel; block <= format::kRange; ++block) {
     const std::uint64_t discarded = discarded_[block].exchange(0, std::memory_order_relaxed);
     if (discarded != 0) recorder.budget_dropped(static_cast<format::BlockType>(block), discarded);
@@ -238,50 +253,82 @@ void CudaSource::read(const Filled& filled, Recorder& recorder) {
   }
 }
 
+// A window that began with its program lasts from the first use of CUDA on: the program may load its data for
+// long, and must not be left while CUDA comes up. An attacher's lasts as long as its clock says.
 void CudaSource::turn_window(Recorder& recorder) {
-  const Window::State state = window_.turn(steady_clock::now());
+  const auto now = steady_clock::now();
+  if (!config_.attached && !worked_) {
+    worked_ = session_->asked();
+    window_.begun(now);
+  }
+  const Window::State state = window_.turn(now);
   if (state == Window::State::kOver) return recorder.end(format::kEndWindow);
-  if (state == Window::State::kBefore || enabled_) return;
-  std::string error;
-  contexts_ = Contexts::kPerhaps;
-  enabled_ = enable(api_, config_, contexts_, warnings_, error);
-  if (enabled_) return window_.begun(steady_clock::now());
+  if (state != Window::State::kBefore && !enabled_) begin_late(recorder);
+}
+
+// After AI_PROF_DELAY.
+void CudaSource::begin_late(Recorder& recorder) {
+  milliseconds patience = kBeginPatience;
+  outcome_ = {};
+  const auto enable = [this] { outcome_.ok = session_->enable(config_, Contexts::kPerhaps, outcome_); };
+  if (!run("start", enable, patience, recorder)) return fail(session_->stuck(), recorder);
+  warnings_.insert(warnings_.end(), outcome_.problems.begin(), outcome_.problems.end());
+  enabled_ = outcome_.ok;
+  if (!enabled_) return fail(outcome_.error, recorder);
+  window_.begun(steady_clock::now());
+}
+
+void CudaSource::fail(const std::string& error, Recorder& recorder) {
   say("CUDA is not captured: " + error);
   recorder.error(error);
   recorder.end(format::kEndError);
 }
 
 void CudaSource::calibrate(Recorder& recorder) {
-  if (alive_.load(std::memory_order_acquire)) clock_.read(recorder);
+  if (!begun_ || session_->errands().out()) return;
+  if (session_->was_up()) clock_.settle(recorder);
+  if (session_->asked()) clock_.read(recorder);
 }
 
 void CudaSource::finish(Recorder& recorder, format::EndReason reason) {
   if (begun_) {
-    flush(0, recorder);
-    if (reason != format::kEndExit) stop_recording();
-    read_buffers(recorder);
-    decoder_.ending();
-    flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED, recorder);
-    read_buffers(recorder);
+    const bool all = read_last(recorder, reason != format::kEndExit);
     decoder_.finish(recorder);
     sampler_.sample(decoder_.devices(), true, recorder);
-    judge(recorder);
+    if (all) {
+      judge(recorder);
+    } else {
+      tell_stuck(recorder);
+    }
     window_.tell(recorder);
     decoder_.forget();
   }
   if (!warnings_.empty()) recorder.meta("warnings", json_list(warnings_));
 }
 
-// At exit CUPTI is left as it is: letting go of it while the driver goes has deadlocked. It is never
-// finalized: programs that replay CUDA graphs crash of that, and later profilers of the program record nothing.
-void CudaSource::leave(Recorder& recorder, format::EndReason reason) {
-  inert_.store(true, std::memory_order_relaxed);
-  if (!std::exchange(begun_, false) || reason == format::kEndExit) return;
-  stop_recording();
-  const CUptiResult unsubscribed = api_.cuptiUnsubscribe(subscriber_);
-  if (unsubscribed != CUPTI_SUCCESS) {
-    recorder.error("CUPTI keeps its subscriber: " + api_.describe(unsubscribed));
+bool CudaSource::read_last(Recorder& recorder, bool leaving) {
+  bool returned = flush(0, patience_, recorder);
+  if (returned && leaving && session_->up()) {
+    returned = run("end", [this] { session_->disable(); }, patience_, recorder);
   }
+  read_buffers(recorder);
+  if (!returned) return false;
+  decoder_.ending();
+  returned = flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED, patience_, recorder);
+  read_buffers(recorder);
+  return returned;
+}
+
+// At exit CUPTI is left as it is.
+void CudaSource::leave(Recorder& recorder, format::EndReason) {
+  inert_.store(true, std::memory_order_relaxed);
+  if (!std::exchange(begun_, false) || Recorder::exiting()) return;
+  if (let_go() && !left_.error.empty()) recorder.error(left_.error);
+}
+
+void CudaSource::forked() noexcept {
+  inert_.store(true, std::memory_order_relaxed);
+  Session::forget();
 }
 
 // What a user must know of a capture that looks well and is not.
@@ -296,6 +343,19 @@ void CudaSource::judge(Recorder& recorder) {
   if (const std::uint32_t idle = decoder_.idle_contexts(); idle != 0) {
     warnings_.push_back(std::to_string(idle) + " CUDA context(s) without any recorded device work");
   }
+}
+
+// The records that CUPTI still holds back may be of anything: what the file says of its last moments is open.
+void CudaSource::tell_stuck(Recorder& recorder) {
+  std::string error = session_->stuck();
+  if (const std::uint64_t launches = decoder_.launches_without_kernels(); launches != 0) {
+    error += "; " + std::to_string(launches) + (launches == 1 ? " launch has" : " launches have");
+    error += " no kernel yet";
+    recorder.unfinished(format::kKernel, static_cast<std::uint32_t>(launches));
+  }
+  say(error);
+  recorder.error(error);
+  recorder.set_reason(format::kEndError);
 }
 
 }  // namespace ai_prof::cupti

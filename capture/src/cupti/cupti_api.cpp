@@ -56,12 +56,31 @@ int DriverApi::version() const {
   return cuDriverGetVersion != nullptr && cuDriverGetVersion(&version) == CUDA_SUCCESS ? version : 0;
 }
 
+bool DriverApi::has_context() const {
+  int count = 0;
+  if (cuDeviceGetCount == nullptr || cuDeviceGet == nullptr || cuDevicePrimaryCtxGetState == nullptr) {
+    return false;
+  }
+  if (cuDeviceGetCount(&count) != CUDA_SUCCESS) return false;
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    CUdevice device = 0;
+    unsigned flags = 0;
+    int active = 0;
+    const bool told = cuDeviceGet(&device, ordinal) == CUDA_SUCCESS &&
+                      cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS;
+    if (told && active != 0) return true;
+  }
+  return false;
+}
+
 DriverApi load_driver() {
   DriverApi driver;
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
   if (library == nullptr) library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return driver;
   find(library, "cuDriverGetVersion", driver.cuDriverGetVersion);
+  find(library, "cuDeviceGetCount", driver.cuDeviceGetCount);
+  find(library, "cuDevicePrimaryCtxGetState", driver.cuDevicePrimaryCtxGetState);
   find(library, "cuDeviceGet", driver.cuDeviceGet);
   find(library, "cuDeviceGetName", driver.cuDeviceGetName);
   // _v2 gives the identifier of a MIG instance rather than that of its GPU.

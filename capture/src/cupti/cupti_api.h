@@ -50,6 +50,8 @@ struct CuptiApi {
 // The driver's calls that need no context. All null when libcuda is absent.
 struct DriverApi {
   decltype(&::cuDriverGetVersion) cuDriverGetVersion = nullptr;
+  decltype(&::cuDeviceGetCount) cuDeviceGetCount = nullptr;
+  decltype(&::cuDevicePrimaryCtxGetState) cuDevicePrimaryCtxGetState = nullptr;
   decltype(&::cuDeviceGet) cuDeviceGet = nullptr;
   decltype(&::cuDeviceGetName) cuDeviceGetName = nullptr;
   decltype(&::cuDeviceGetUuid) cuDeviceGetUuid = nullptr;
@@ -57,6 +59,8 @@ struct DriverApi {
   decltype(&::cuDeviceGetAttribute) cuDeviceGetAttribute = nullptr;
 
   [[nodiscard]] int version() const;  // 13000 for CUDA 13.0; 0 when unknown
+  // A device has its primary context, the one of CUDA's runtime. Not before cuInit.
+  [[nodiscard]] bool has_context() const;
 };
 
 DriverApi load_driver();

@@ -1,6 +1,7 @@
 #include "cupti/decoder.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "cupti/device_facts.h"
 
@@ -180,6 +181,8 @@ void Decoder::watch(const CUpti_Activity& record, Recorder& recorder) {
 void Decoder::kernel(const format::KernelRecord& kernel, Recorder& recorder) {
   worked(kernel.device, kernel.context, recorder);
   ++kernels_;
+  if (kernel.graph == 0 || std::exchange(graph_launch_, kernel.correlation) != kernel.correlation)
+    ++answered_;
   window_.add(kernel);
   add_work(format::kKernel, kernel, recorder);
 }

@@ -42,6 +42,10 @@ class Decoder {
   [[nodiscard]] bool any() const { return any_; }
   [[nodiscard]] std::uint64_t kernels() const { return kernels_; }
   [[nodiscard]] std::uint64_t launches() const { return calls_.launches(); }
+  // Of these, those of which no kernel has come; 0 where launches are not recorded.
+  [[nodiscard]] std::uint64_t launches_without_kernels() const {
+    return launches() > answered_ ? launches() - answered_ : 0;
+  }
   // Contexts that were created and of which no device work was seen.
   [[nodiscard]] std::uint32_t idle_contexts() const;
   // Gives back its memory; nothing is decoded any more.
@@ -81,6 +85,8 @@ class Decoder {
   std::unordered_map<std::uint32_t, ContextState> contexts_;
   std::unordered_map<std::uint32_t, OpenRange> ranges_;
   std::uint64_t kernels_ = 0;
+  std::uint64_t answered_ = 0;      // launches of which a kernel has come
+  std::uint32_t graph_launch_ = 0;  // the correlation of the last graph's kernel: those of a graph share it
   Unfinished unfinished_;
   bool any_ = false;
   bool ending_ = false;

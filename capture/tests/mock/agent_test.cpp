@@ -9,7 +9,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <new>
 #include <string>
 #include <thread>
@@ -31,7 +33,9 @@ int (*g_attach)(int, int, int) = nullptr;
 MockCupti* g_mock = nullptr;
 decltype(&::mock_emit) g_emit = nullptr;
 decltype(&::mock_now) g_now = nullptr;
-std::filesystem::path g_cuda_is_down;  // while this file is there
+// While these files are there.
+std::filesystem::path g_cuda_is_down;
+std::filesystem::path g_no_context;
 
 // What an attacher does, in this process.
 class Attacher {
@@ -170,6 +174,73 @@ void cuda_may_come_up_while_it_is_waited_for(const Folder& folder) {
   CHECK(CaptureFile(path).records<format::KernelRecord>(format::kKernel).size() == 1);
 }
 
+bool comes(const std::function<bool()>& condition) {
+  for (int i = 0; i < 2000 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  return condition();
+}
+
+// It has initialized CUDA, and has no context yet: to leave CUPTI now would spoil it for the program.
+void a_program_without_a_context_is_left_once_it_works(const Folder& folder) {
+  using namespace std::string_literals;
+  std::ofstream(g_no_context).close();
+  g_mock->context_made = false;
+  g_mock->left_too_early = 0;
+  for (const char* name : {"idle-0", "idle-1"}) {  // the second takes CUPTI over from the first
+    const std::string path = folder.path / name;
+    const Attacher attacher(settings("AI_PROF_DURATION=0.2\0AI_PROF_LEVEL=kernel\0"s));
+    CHECK(attacher.enter(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) == 0);
+    attacher.go();
+    CHECK(attacher.reaches(kEnded));
+    CHECK(CaptureFile(path).records<format::EndRecord>(format::kEnd).at(0).reason == format::kEndWindow);
+    CHECK(g_mock->subscribed);
+  }
+  const std::string path = folder.path / "works";
+  const Attacher attacher(settings());
+  CHECK(attacher.enter(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) == 0);
+  attacher.go();
+  CHECK(attacher.reaches(kRecording));
+  emit_kernel();
+  std::filesystem::remove(g_no_context);
+  attacher.control->request = kStop;
+  CHECK(attacher.reaches(kEnded));
+  const CaptureFile file(path);
+  CHECK(file.records<format::KernelRecord>(format::kKernel).size() == 1);
+  CHECK(file.records<format::CallRecord>(format::kCall).size() == 1);
+  CHECK(comes([] { return !g_mock->subscribed; }));
+  CHECK(g_mock->left_too_early == 0);
+}
+
+// A job that hangs in a kernel: the very one that is attached to.
+void a_stuck_flush_holds_no_attach(const Folder& folder) {
+  using namespace std::string_literals;
+  for (const bool stopped : {true, false}) {
+    const std::string path = folder.path / ("stuck-"s + (stopped ? "stop" : "window"));
+    const Attacher attacher(stopped ? settings() : settings("AI_PROF_DURATION=1\0"s));
+    CHECK(attacher.enter(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) == 0);
+    attacher.go();
+    CHECK(attacher.reaches(kRecording));
+    g_mock->called_while_stuck = 0;
+    g_mock->flush_stuck = true;
+    emit_kernel();
+    if (stopped) attacher.control->request = kStop;
+    CHECK(attacher.reaches(kEnded));
+    CHECK(std::strstr(attacher.control->message, "CUPTI's flush has not returned for") != nullptr);
+    CHECK(CaptureFile(path).records<format::EndRecord>(format::kEnd).at(0).reason == format::kEndError);
+
+    const std::string other = path + "-again";
+    const Attacher again(settings());
+    CHECK(again.enter(open(other.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) == 0);
+    again.go();
+    CHECK(again.reaches(kFailed));
+    CHECK(std::strstr(again.control->message, "has not let go of CUPTI") != nullptr);
+    CHECK(std::filesystem::file_size(other) == 0);
+    CHECK(g_mock->called_while_stuck == 0);
+    g_mock->flush_stuck = false;
+    CHECK(comes([] { return !g_mock->subscribed; }));
+  }
+  rounds_record_and_leave_cupti_free(Folder());
+}
+
 void bad_input_is_told_to_the_attacher() {
   using namespace std::string_literals;
   const Attacher wrong("AI_PROF_ENABLE=1\0AI_PROF_LEVEL=most\0"s);
@@ -248,7 +319,9 @@ int main(int count, char** words) {
   unsetenv("NVTX_INJECTION64_PATH");
   setenv("AI_PROF_OUTPUT", folder.path.c_str(), 1);
   g_cuda_is_down = folder.path / "cuda-is-down";
+  g_no_context = folder.path / "no-context";
   setenv("MOCK_CUDA_IS_DOWN_WHILE", g_cuda_is_down.c_str(), 1);
+  setenv("MOCK_CUDA_HAS_NO_CONTEXT_WHILE", g_no_context.c_str(), 1);
   dlopen(words[3], RTLD_NOW);
   // By the name under which the library looks for a libcupti that the program has.
   const std::filesystem::path cupti = folder.path / "libcupti.so.13";
@@ -265,6 +338,8 @@ int main(int count, char** words) {
   the_window_ends_by_itself(folder);
   without_cuda_nothing_is_written(folder);
   cuda_may_come_up_while_it_is_waited_for(folder);
+  a_program_without_a_context_is_left_once_it_works(folder);
+  a_stuck_flush_holds_no_attach(folder);
   bad_input_is_told_to_the_attacher();
   standard_streams_are_left_to_the_program(folder);
   setenv("AI_PROF_ENABLE", "standby", 1);

@@ -3,7 +3,10 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
 #include <string>
 
 #include "check.h"
@@ -171,10 +174,11 @@ alignas(8) std::uint8_t g_later_buffer[4096];
 
 // What a profiler of the program's own does, later.
 void a_later_client_records(const Mock& mock, void* cupti) {
-  const auto call = [&](const char* name, auto* of_type, auto... arguments) {
-    const auto function = reinterpret_cast<decltype(of_type)>(dlsym(cupti, name));
+  const auto call = [&]<class Function>(Function*, const char* name, auto... arguments) {
+    const auto function = reinterpret_cast<Function*>(dlsym(cupti, name));
     CHECK(function(arguments...) == CUPTI_SUCCESS);
   };
+#define CALL(name, ...) call(static_cast<decltype(::name)*>(nullptr), #name, __VA_ARGS__)
   CUpti_SubscriberHandle subscriber = nullptr;
   const CUpti_BuffersCallbackRequestFunc requested = [](std::uint8_t** buffer, std::size_t* bytes,
                                                         std::size_t* most) {
@@ -186,24 +190,26 @@ void a_later_client_records(const Mock& mock, void* cupti) {
                                                          std::size_t valid) {
     if (valid != 0) ++g_given_back;
   };
-  call("cuptiSubscribe", &cuptiSubscribe, &subscriber, nullptr, nullptr);
-  call("cuptiActivityRegisterCallbacks", &cuptiActivityRegisterCallbacks, requested, completed);
-  call("cuptiActivityEnable", &cuptiActivityEnable, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+  CALL(cuptiSubscribe, &subscriber, nullptr, nullptr);
+  CALL(cuptiActivityRegisterCallbacks, requested, completed);
+  CALL(cuptiActivityEnable, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
   mock.emit(kernel("of the program's own profiler", mock.now(), 2));
-  call("cuptiActivityFlushAll", &cuptiActivityFlushAll, std::uint32_t{0});
-  call("cuptiUnsubscribe", &cuptiUnsubscribe, subscriber);
+  CALL(cuptiActivityFlushAll, std::uint32_t{0});
+  CALL(cuptiUnsubscribe, subscriber);
+#undef CALL
   CHECK(g_given_back == 1);
 }
 
 void the_end_of_a_window_lets_go_of_cupti(const Parts& parts) {
   for (const bool own : {true, false}) {
     Program program = windowed();
+    program.environment["AI_PROF_DURATION"] = "1.2";  // CUDA has long come up
     program.own_cupti = own;
     program.body = [&](const Mock& mock) {
       mock.emit(kernel("inside", mock.now(), 1));
       CHECK(left(mock));
       const std::string calls = mock.calls();
-      CHECK(calls.ends_with("disable dropped force dropped timestamp unsubscribe "));
+      CHECK(calls.ends_with("disable force dropped timestamp unsubscribe "));
       sleep_ms(1500);  // longer than anything that the library does now and then
       CHECK(mock.calls() == calls);
       CHECK(mock.control->finalized == 0);
@@ -256,21 +262,151 @@ void an_unsubscribe_that_hangs_costs_no_record(const Parts& parts) {
   const CaptureFile& file = outcome.only();
   CHECK(file.records<format::KernelRecord>(format::kKernel).size() == 100);
   CHECK(file.loss(format::kKernel).captured == 100);
-  CHECK(file.records<format::EndRecord>(format::kEnd).empty());
+  CHECK(ended(outcome, format::kEndWindow));
 }
 
+// A program that loads its data for long before it uses CUDA.
+void a_window_lasts_from_the_first_work_on(const Parts& parts) {
+  for (const char* delay : {"0", "0.3"}) {
+    Program program = windowed();
+    program.environment["AI_PROF_DELAY"] = delay;
+    program.body = [](const Mock& mock) {
+      sleep_ms(1500);
+      CHECK(mock.control->subscribed);
+      mock.emit(kernel("inside", mock.now(), 1));
+      CHECK(left(mock));
+      CHECK(mock.control->left_too_early == 0);
+    };
+    const Outcome outcome = run(parts, program);
+    CHECK(ended(outcome, format::kEndWindow));
+    CHECK(outcome.errors.empty());
+    CHECK(outcome.only().records<format::KernelRecord>(format::kKernel).size() == 1);
+  }
+}
+
+// The first buffer is asked for while the context is made.
+void cupti_is_not_left_while_cuda_comes_up(const Parts& parts) {
+  Program program = windowed();
+  program.environment["AI_PROF_DURATION"] = "0.1";
+  program.body = [](const Mock& mock) {
+    const auto before = std::chrono::steady_clock::now();
+    mock.emit(context(kContextId));
+    CHECK(left(mock));
+    CHECK(std::chrono::steady_clock::now() - before >= std::chrono::seconds(1));
+  };
+  CHECK(ended(run(parts, program), format::kEndWindow));
+}
+
+void a_program_without_a_file_is_not_left_too_early_either(const Parts& parts) {
+  Program program;
+  program.environment["AI_PROF_OUTPUT"] = "/proc/none";
+  program.body = [](const Mock& mock) {
+    sleep_ms(300);
+    CHECK(mock.control->left_too_early == 0);
+    mock.emit(context(kContextId));
+    CHECK(left(mock));
+    CHECK(mock.control->left_too_early == 0);
+  };
+  const Outcome outcome = run(parts, program);
+  CHECK(outcome.status == 0);
+}
+
+constexpr std::uint32_t kLaunches = 12;
+constexpr std::uint32_t kKernels = 10;
+
+// Launches of which all but the last two have a kernel. They are in the file when the device gets stuck.
+void work_and_get_stuck(const Mock& mock) {
+  for (std::uint32_t i = 1; i <= kLaunches; ++i) {
+    const auto launch = CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000;
+    mock.emit(call(CUPTI_ACTIVITY_KIND_RUNTIME, launch, mock.now(), i));
+    if (i <= kKernels) mock.emit(kernel("k", mock.now(), i));
+  }
+  const unsigned flushed = mock.control->flushes;
+  CHECK(comes([&] { return mock.control->flushes > flushed; }));
+  mock.control->flush_stuck = true;
+}
+
+bool file_is_closed() {
+  const std::filesystem::path folder = std::getenv("AI_PROF_OUTPUT");
+  const auto file = std::filesystem::directory_iterator(folder);
+  try {
+    return !CaptureFile(file->path()).records<format::EndRecord>(format::kEnd).empty();
+  } catch (const std::runtime_error&) {  // being written
+    return false;
+  }
+}
+
+void tells_of_a_stuck_flush(const Outcome& outcome) {
+  CHECK(ended(outcome, format::kEndError));
+  CHECK(outcome.errors.find("CUPTI's flush has not returned for") != std::string::npos);
+  const CaptureFile& file = outcome.only();
+  CHECK(file.says("s: the device may be stuck in a kernel; 2 launches have no kernel yet"));
+  CHECK(!file.says("too old for the GPU"));
+  CHECK(file.records<format::KernelRecord>(format::kKernel).size() == kKernels);
+  CHECK(file.records<format::CallRecord>(format::kCall).size() == kLaunches);
+  CHECK(file.loss(format::kKernel).unfinished == kLaunches - kKernels);
+}
+
+void a_flush_that_does_not_return_holds_no_window(const Parts& parts) {
+  for (const bool returns : {true, false}) {
+    Program program = windowed();
+    program.environment["AI_PROF_DURATION"] = "2";
+    program.body = [returns](const Mock& mock) {
+      work_and_get_stuck(mock);
+      CHECK(comes(file_is_closed));
+      CHECK(mock.control->subscribed);
+      CHECK(mock.control->called_while_stuck == 0);
+      if (!returns) return;
+      mock.control->flush_stuck = false;
+      CHECK(left(mock));
+      CHECK(mock.calls().ends_with("disable force unsubscribe "));
+      CHECK(mock.control->finalized == 0);
+    };
+    tells_of_a_stuck_flush(run(parts, program));
+  }
+}
+
+void a_flush_that_does_not_return_holds_no_exit(const Parts& parts) {
+  Program program;
+  program.environment["AI_PROF_LEVEL"] = "api";
+  program.body = work_and_get_stuck;
+  tells_of_a_stuck_flush(run(parts, program));
+}
+
+void a_flush_that_returns_late_costs_nothing(const Parts& parts) {
+  Program program;
+  program.body = [](const Mock& mock) {
+    work_and_get_stuck(mock);
+    sleep_ms(1500);
+    mock.emit(kernel("k", mock.now(), kKernels + 1));
+    mock.control->flush_stuck = false;
+  };
+  const Outcome outcome = run(parts, program);
+  CHECK(ended(outcome, format::kEndExit));
+  CHECK(outcome.errors.empty());
+  CHECK(outcome.only().records<format::KernelRecord>(format::kKernel).size() == kKernels + 1);
+}
+
+#define CASE(name) {#name, name}
 constexpr Case kCases[] = {
-    {"losses_are_counted", losses_are_counted},
-    {"work_in_flight_at_the_end_is_no_loss", work_in_flight_at_the_end_is_no_loss},
-    {"the_bound_holds_and_is_counted", the_bound_holds_and_is_counted},
-    {"the_window_bounds_the_capture", the_window_bounds_the_capture},
-    {"iterations_that_have_settled_are_recorded", iterations_that_have_settled_are_recorded},
-    {"iterations_that_never_settle_are_an_error", iterations_that_never_settle_are_an_error},
-    {"the_end_of_a_window_lets_go_of_cupti", the_end_of_a_window_lets_go_of_cupti},
-    {"a_window_ends_under_any_load", a_window_ends_under_any_load},
-    {"an_exit_leaves_cupti_as_it_is", an_exit_leaves_cupti_as_it_is},
-    {"an_unsubscribe_that_hangs_costs_no_record", an_unsubscribe_that_hangs_costs_no_record},
+    CASE(losses_are_counted),
+    CASE(work_in_flight_at_the_end_is_no_loss),
+    CASE(the_bound_holds_and_is_counted),
+    CASE(the_window_bounds_the_capture),
+    CASE(iterations_that_have_settled_are_recorded),
+    CASE(iterations_that_never_settle_are_an_error),
+    CASE(the_end_of_a_window_lets_go_of_cupti),
+    CASE(a_window_ends_under_any_load),
+    CASE(an_exit_leaves_cupti_as_it_is),
+    CASE(an_unsubscribe_that_hangs_costs_no_record),
+    CASE(a_window_lasts_from_the_first_work_on),
+    CASE(cupti_is_not_left_while_cuda_comes_up),
+    CASE(a_program_without_a_file_is_not_left_too_early_either),
+    CASE(a_flush_that_does_not_return_holds_no_window),
+    CASE(a_flush_that_does_not_return_holds_no_exit),
+    CASE(a_flush_that_returns_late_costs_nothing),
 };
+#undef CASE
 
 }  // namespace
 

@@ -19,6 +19,13 @@ CUresult cuDeviceGetCount(int* count) {
   return down == nullptr || access(down, F_OK) != 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 
+CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned* flags, int* active) {
+  *flags = 0;
+  const char* none = std::getenv("MOCK_CUDA_HAS_NO_CONTEXT_WHILE");  // this file is there
+  *active = none == nullptr || access(none, F_OK) != 0 ? 1 : 0;
+  return CUDA_SUCCESS;
+}
+
 CUresult cuDeviceGet(CUdevice* device, int ordinal) {
   if (ordinal != 0) return CUDA_ERROR_INVALID_DEVICE;
   *device = ordinal;

@@ -1,6 +1,7 @@
 // A libcupti that has no GPU: it replays what a test emits, through buffers asked for and given back as the
 // real one does.
 #include <time.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -29,14 +30,32 @@ CallsHeard& heard() {
   return *heard;
 }
 
+std::atomic<bool> g_stands{false};
+
+// A flush that does not return. In a program of its own a file says so.
+void stand_while_stuck() {
+  const char* const while_there = std::getenv("MOCK_CUPTI_FLUSH_IS_STUCK_WHILE");
+  while (g_mock.flush_stuck || (while_there != nullptr && access(while_there, F_OK) == 0)) {
+    g_stands = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  g_stands = false;
+}
+
+void leaving() {
+  if (!g_mock.context_made) ++g_mock.left_too_early;
+}
+
 // At the head of each function that the real one makes itself ready for.
 void called(const char* name) {
+  if (g_stands) ++g_mock.called_while_stuck;
   const std::lock_guard lock(heard().mutex);
   if (heard().last != name) heard().all += std::string(name) + " ";
   heard().last = name;
 }
 
-std::set<CUpti_ActivityKind> g_kinds;
+// Likewise for ever.
+auto& g_kinds = *new std::set<CUpti_ActivityKind>;
 // Calls switched on and off one by one. As on a real device: what was on when the context was made decides
 // whether single switches do anything, and a kind that is switched on forgets them.
 struct Calls {
@@ -44,8 +63,8 @@ struct Calls {
   std::set<std::uint32_t> off;
   bool armed = false;  // some were on, or the kind, before the context was made or the kind since then
 };
-Calls g_runtime;
-Calls g_driver;
+auto& g_runtime = *new Calls;
+auto& g_driver = *new Calls;
 CUpti_BuffersCallbackRequestFunc g_requested = nullptr;
 CUpti_BuffersCallbackCompleteFunc g_completed = nullptr;
 
@@ -150,6 +169,7 @@ std::uint64_t mock_now() {
 void mock_emit(const void* record, std::size_t bytes) {
   const std::lock_guard lock(g_mutex);
   const auto& activity = *static_cast<const CUpti_Activity*>(record);
+  if (activity.kind != CUPTI_ACTIVITY_KIND_MARKER) g_mock.context_made = true;
   if (g_requested == nullptr || !wanted(activity)) return;
   const std::size_t room = room_of(activity.kind);
   make_room(room);
@@ -182,6 +202,7 @@ CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* subscriber, CUpti_CallbackFun
 
 CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle) {
   called("unsubscribe");
+  leaving();
   std::this_thread::sleep_for(std::chrono::milliseconds(g_mock.unsubscribe_takes_ms));
   g_mock.subscribed = false;
   return CUPTI_SUCCESS;
@@ -220,6 +241,7 @@ CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
 
 CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
   called("disable");
+  leaving();
   const std::lock_guard lock(g_mutex);
   g_kinds.erase(kind);
   switch_kind(kind, false);
@@ -258,6 +280,7 @@ CUptiResult cuptiActivityFlushAll(std::uint32_t flag) {
   called(forced ? "force" : "flush");
   const unsigned takes_ms = forced ? g_mock.forced_flush_takes_ms : g_mock.flush_takes_ms;
   std::this_thread::sleep_for(std::chrono::milliseconds(takes_ms));
+  stand_while_stuck();
   const std::lock_guard lock(g_mutex);
   if (!forced) ++g_mock.flushes;
   if (forced || !g_mock.last_record_runs) give_back();

@@ -20,12 +20,16 @@ struct MockCupti {
   unsigned forced_flush_takes_ms = 0;
   unsigned unsubscribe_takes_ms = 0;
   unsigned next_record_takes_ms = 0;
-  std::atomic<bool> context_made{false};  // calls switched on from now on are recorded only with their kind
+  std::atomic<bool> flush_stuck{false};   // a flush does not return while this is set
+  std::atomic<bool> context_made{false};  // calls switched on from now on are recorded only with their kind;
+                                          // the first work of the program makes one, too
   std::size_t dropped = 0;                // told, and reset, by cuptiActivityGetNumDroppedRecords
   // What the library did.
   std::atomic<bool> subscribed{false};
   std::atomic<unsigned> flushes{0};
   std::atomic<unsigned> finalized{0};
+  std::atomic<unsigned> left_too_early{0};      // disabled or unsubscribed before the context was made
+  std::atomic<unsigned> called_while_stuck{0};  // of the calls that mock_calls tells
 };
 
 extern "C" {

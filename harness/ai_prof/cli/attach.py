@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--duration",
         type=float,
         metavar="SECONDS",
-        help="how long to record (default: until Ctrl-C or `ai-prof stop`)",
+        help="how long to record, from the attach on (default: until Ctrl-C or `ai-prof stop`)",
     )
     add_capture_options(parser)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _READY_SECONDS = 10.0
 _TOGETHER_NS = 200_000_000  # every agent has looked at its page by then
-_STOP_SECONDS = 70.0  # the agent's own patience with a long kernel, and some
+_STOP_SECONDS = 70.0  # the agent's own patience, and some
 _TURN_SECONDS = 0.05
 _WHEELS = ("nvidia/cu13/lib/libcupti.so.13", "nvidia/cuda_cupti/lib/libcupti.so.12")
 

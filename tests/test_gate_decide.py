@@ -121,6 +121,19 @@ def test_without_base_the_flag_must_stand_twice():
     assert once.reason is Reason.PASS
 
 
+def test_a_base_that_cannot_be_run_costs_the_others_nothing():
+    """Six launches a side reach 1/924, which would not do for 12 workloads."""
+    names = [f"w{i}" for i in range(12)]
+    verdicts = [screened(candidates(kernel_time=3.3 if i < 2 else 3.0), name=n) for i, n in enumerate(names)]
+    fresh = {
+        "w0": confirmed(kernel_time=3.3, latency=4.3),
+        "w1": Fresh(head=candidates(session="later", kernel_time=3.3)),
+    }
+    final = decide.settle(verdicts, fresh, rules={}, priors=PRIORS)
+    assert [each.reason for each in final[:2]] == [Reason.REGRESSED, Reason.REGRESSED]
+    assert [each.evidence for each in final[:2]] == [Evidence.CONFIRMED, Evidence.REPEATED]
+
+
 def test_structure_of_a_young_baseline_needs_base_again():
     verdict = screened(candidates(structure={"syncs": 3}))
     assert (verdict.flagged, verdict.reason) == (True, Reason.INCONCLUSIVE)

@@ -99,12 +99,12 @@ def settle(  # noqa: PLR0913 - all that a comparison rests on
             unsettled[name] = _with_note(verdict, "not settled: too few fresh runs to reach alpha")
         elif runs.head:
             settled[name] = _evidence(verdict, runs, rules.get(name, Rules()), plan, priors, profiles)
-    floors = _step_down(settled, _family(settled, len(flagged), len(verdicts)))
+    steps = _corrected(settled, len(flagged), len(verdicts))
     done = []
     for verdict in verdicts:
         name = verdict.workload
         if name in settled:
-            final = _settled(verdict, fresh[name], settled[name], floors[name], alpha)
+            final = _settled(verdict, fresh[name], settled[name], steps[name], alpha)
             if final.reason in drift.MAY_HAVE_DRIFTED:
                 # What the screen flagged and fresh runs cleared may have drifted all the same.
                 own = rules.get(name, Rules())
@@ -166,17 +166,24 @@ def _evidence(  # noqa: PLR0913, PLR0917 - all that a comparison rests on
     return _Settled(Evidence.REPEATED, totals, found, stands)
 
 
-def _family(settled: Mapping[str, _Settled], flagged: int, screened: int) -> int:
-    """How many workloads the correction counts.
+def _corrected(settled: Mapping[str, _Settled], flagged: int, screened: int) -> dict[str, tuple[int, float]]:
+    """Each workload's factor, and the least its adjusted p may be, by the kind of its evidence.
 
-    Fresh runs of base and head know nothing of the screen. Both halves of a repeated one share its baseline
-    and their session, so a flag by chance stands again: there, every workload that was screened counts.
+    Fresh runs of base and head know nothing of the screen, and test all that may fail a workload as one: the
+    flagged workloads count. Both halves of a repeated one share its baseline and their session, so a flag by
+    chance stands again: every workload that was screened counts.
     """
-    return screened if any(each.evidence is Evidence.REPEATED for each in settled.values()) else flagged
+    steps: dict[str, tuple[int, float]] = {}
+    for evidence, family in (
+        (Evidence.CONFIRMED, flagged),
+        (Evidence.REPEATED, screened),
+    ):
+        steps |= _step_down({name: one for name, one in settled.items() if one.evidence is evidence}, family)
+    return steps
 
 
 def _step_down(settled: Mapping[str, _Settled], family: int) -> dict[str, tuple[int, float]]:
-    """Holm over the flagged workloads: each one's factor, and the least its adjusted p may be."""
+    """Holm over some workloads of a family: each one's factor, and the least its adjusted p may be."""
     order = sorted(settled, key=lambda name: settled[name].p)
     adjusted = holm([settled[name].p for name in order], family)
     least = [0.0, *adjusted[:-1]] if adjusted else []

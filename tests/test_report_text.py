@@ -151,6 +151,22 @@ def test_a_green_build_says_for_every_workload_what_it_could_have_missed():
     assert all(any(cell["missed_us"] for cell in workload["cells"]) for workload in told)
 
 
+def test_a_baseline_of_one_other_session_says_why_it_sees_little_and_what_its_places_see():
+    blind = [verdicts.cell(mde=1.705), verdicts.cell("host_profile", mde=None, missed_us=27.4)]
+    young = {"cells": blind, "provisional": True, "baseline_runs": verdicts.runs("torch_train", 3)}
+    other = verdicts.workload(**young)
+    same = verdicts.workload(**young, candidate_runs=verdicts.runs("torch_train", 3))
+    why = "(one session is stored, and sessions differ: refresh the baseline in more)"
+    for workload, said in ((other, f" {why}"), (same, "")):
+        out = io.StringIO()
+        terminal.render(verdicts.build(workload), Console(file=out, width=300))
+        line = out.getvalue().splitlines()[0]
+        assert line.endswith(
+            "could have missed: iteration latency worse by less than 170.5 %, "
+            f"host time at one place longer by less than 27 µs{said}"
+        )
+
+
 def test_markdown_cells_hold_no_markup_from_names():
     summary = markdown.render(verdicts.nasty())
     rows = [line for line in summary.splitlines() if line.startswith("| ")]

@@ -144,7 +144,8 @@ def _reading(totals: Totals, item: Comparison, alpha: float, p: float) -> tuple[
         said += f": {acceptance.note(totals.accepted[key].acceptance)}"
         reason = Reason.ACCEPTED
     elif not item.judged and not totals.improved(key):
-        said += f": not judged, this baseline can't show less than {change(item.metric, item.mde)}"
+        least = change(item.metric, item.mde)
+        said += f": not judged, a baseline of one session can't show less than {least}, refresh it in others"
         notes = ["not judged"]
     elif totals.improved(key) and totals.improved("iteration_ms"):
         reason = Reason.IMPROVED

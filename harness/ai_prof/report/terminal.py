@@ -57,7 +57,9 @@ def _detail(workload: WorkloadVerdict) -> str:
         return f"{fmt.shorten(lead[0].sentence, 160)}{more}{fmt.shorten(why, 240)}"
     latency = [row for row in view.rows(workload) if row.key == "iteration_ms"]
     if view.is_unchanged(workload) and latency:
-        missed = f"; {unseen}" if (unseen := view.unseen(workload, "iteration_ms")) else ""
+        # A young baseline is blind to much of what latency does, and its places see more.
+        keys = ("iteration_ms", "host_profile") if workload.provisional else ("iteration_ms",)
+        missed = f"; {unseen}" if (unseen := view.unseen(workload, *keys)) else ""
         return f"{latency[0].name} {latency[0].after}, {latency[0].change}{missed}"
     return fmt.shorten(view.explanation(workload), 160)
 

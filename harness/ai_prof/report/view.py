@@ -19,6 +19,7 @@ FULL_STRENGTH_SESSIONS = 10
 _REASON_RANK = {reason: rank for rank, reason in enumerate(words.REASONS)}
 _EVIDENCE_RANK = {evidence: rank for rank, evidence in enumerate(words.EVIDENCE)}
 _UNCHANGED = frozenset({Reason.PASS})
+_ONE_OTHER = "one session is stored, and sessions differ: refresh the baseline in more"
 _BROKEN = frozenset({Reason.FAILED, Reason.INVALID_ENVIRONMENT, Reason.CAPTURE_INCOMPLETE})
 # `iteration latency grew 41 % (3.10 -> 4.37 ms), floor 1 %`: the report shows all this in columns already.
 _SAID = re.compile(
@@ -263,16 +264,16 @@ def explanation(workload: WorkloadVerdict) -> str:
     return said or (lead[0].sentence if lead else words.REASONS[workload.reason].meaning)
 
 
-def unseen(workload: WorkloadVerdict, only: str | None = None) -> str:
+def unseen(workload: WorkloadVerdict, *only: str) -> str:
     """Return what could have been missed: changes below those that are found in 80 % of cases.
 
-    Of every metric, or of `only` one. Empty where no test was made. Counts per iteration are compared exactly
-    and miss nothing.
+    Of every metric, or of `only` some. Empty where no test was made. Counts per iteration are compared
+    exactly and miss nothing.
     """
     tested = [
         cell
         for cell in workload.cells
-        if cell.metric in METRICS and METRICS[cell.metric].alone and only in {None, cell.metric}
+        if cell.metric in METRICS and METRICS[cell.metric].alone and (not only or cell.metric in only)
     ]
     parts = [
         f"{words.metric(cell.metric).lower()} worse by less than {fmt.threshold(cell.mde, cell.unit)}"
@@ -284,7 +285,16 @@ def unseen(workload: WorkloadVerdict, only: str | None = None) -> str:
         found = next((cell for cell in tested if cell.metric == key), None)
         if found is not None and found.missed_us is not None:
             parts.append(f"{what} at one place longer by less than {found.missed_us:.0f} µs")
-    return f"could have missed: {', '.join(parts)}" if parts else ""
+    said = f"could have missed: {', '.join(parts)}" if parts else ""
+    return f"{said} ({_ONE_OTHER})" if said and _knows_one_other(workload) else said
+
+
+def _knows_one_other(workload: WorkloadVerdict) -> bool:
+    """Whether the verdict rests on a baseline of one session, which is not the candidate's."""
+    stored, made = (
+        {run.session for run in runs} for runs in (workload.baseline_runs, workload.candidate_runs)
+    )
+    return workload.provisional and stored.isdisjoint(made)
 
 
 def unsaid_of(workload: WorkloadVerdict) -> str:

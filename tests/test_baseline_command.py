@@ -129,6 +129,15 @@ def test_show_gives_what_every_cell_could_miss(tmp_path, monkeypatch, capsys):
     assert "accepted by ada, 1 to 2 (wanted)" in out
 
 
+def test_show_of_one_session_speaks_of_the_ones_to_come(tmp_path, monkeypatch, capsys):
+    """Its runs differ by less than 1 %, what sessions differ by is not known yet."""
+    monkeypatch.chdir(tmp_path)
+    store.save(tmp_path / "baselines", baseline(sessions=1))
+    assert main(["baseline", "show", "--json"]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)
+    assert next(cell["mde"] for cell in shown["metrics"] if cell["metric"] == "iteration_ms") > 1
+
+
 def test_a_pipe_gets_every_row_on_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     when, moved = (

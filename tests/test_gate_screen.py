@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import numpy as np
 import pytest
 from gate_runs import Machine, make_run
@@ -196,6 +197,57 @@ def test_one_session_tells_how_much_its_own_runs_vary():
         flagged += latency.p < screen.ALPHA
         assert latency.mde > 0.2
     assert flagged <= 7
+
+
+def test_within_one_session_launches_tell_what_chance_does():
+    """A training step that varies by 0.5 % from launch to launch: the table's sessions vary by 15 %."""
+    machine = Machine(3, run_sd=0.005)
+    runs = [machine.launch(1.0, session="s0", order=i) for i in range(6)]
+    same = by_metric(screen.screen(runs[:3], runs[3:], Rules(), TABLE))["iteration_ms"]
+    later = [msgspec.structs.replace(run, session="n") for run in runs[3:]]
+    other = by_metric(screen.screen(runs[:3], later, Rules(), TABLE))["iteration_ms"]
+    assert same.mde < 0.05
+    assert other.mde > 1
+    assert (same.judged, other.judged) == (True, False)
+    assert same.effect == other.effect
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.floats(0.1, 10), st.integers(2, 8), st.integers(1, 4))
+def test_what_a_session_does_to_all_of_its_runs_cancels_out(speed, stored, new):
+    machine = Machine(6)
+    runs = [machine.launch(1.0, session="s0", order=i) for i in range(stored + new)]
+
+    def kernel_time(factor):
+        times = [factor * run.metrics["kernel_time_ms"] for run in runs]
+        shifted = [make_run(order=i, kernel_time=time, latency=2 * time) for i, time in enumerate(times)]
+        items = screen.screen(shifted[:stored], shifted[stored:], Rules(), TABLE)
+        return by_metric(items)["kernel_time_ms"]
+
+    one, two = kernel_time(1.0), kernel_time(speed)
+    assert (one.p, one.effect, one.mde) == pytest.approx((two.p, two.effect, two.mde), rel=1e-6)
+
+
+@pytest.mark.parametrize("count", [3, 10])
+def test_null_flags_within_one_session_stay_near_alpha_per_workload(count):
+    flags, rounds = 0, 300
+    for seed in range(rounds):
+        machine = Machine(seed, run_sd=0.02)
+        runs = [machine.launch(1.0, session="s0", order=i) for i in range(count + 3)]
+        items = screen.screen(runs[:count], runs[count:], Rules(), TABLE)
+        flags += any(item.p_joint <= screen.ALPHA for item in items if item.metric.alone)
+    assert flags / rounds <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / rounds)
+
+
+def test_equal_runs_of_one_session_do_not_differ_and_one_run_each_is_judged_by_the_table():
+    runs = [make_run(order=i) for i in range(6)]
+    same = by_metric(screen.screen(runs[:3], runs[3:], Rules(), TABLE))
+    assert all(item.p == pytest.approx(0.5) for item in same.values() if item.metric.direction)
+    grown = make_run(order=3, kernel_time=3.3)
+    assert by_metric(screen.screen(runs[:3], [grown], Rules(), TABLE))["kernel_time_ms"].p < 1e-3
+    alone = by_metric(screen.screen(runs[:1], runs[1:2], Rules(), TABLE))
+    young = by_metric(screen.screen(runs[:1], [make_run(session="n")], Rules(), TABLE))
+    assert alone["iteration_ms"].mde == young["iteration_ms"].mde
 
 
 def test_slow_launches_in_the_sessions_do_not_blunt_their_medians():

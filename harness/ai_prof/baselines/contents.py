@@ -40,7 +40,8 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
 def contents(baseline: Baseline, rules: Rules, priors: Mapping[str, Prior]) -> list[Held]:
     """Every metric and count of the baseline, in the table's order."""
-    last = baseline.runs[-CANDIDATES:]
+    # A candidate of another day: what these runs share with their own session would make it look sharper.
+    last = [msgspec.structs.replace(run, session="") for run in baseline.runs[-CANDIDATES:]]
     compared = {c.metric.key: c for c in screen.screen(baseline.runs, last, rules, priors)}
     anchor = baseline.anchor
     pinned = acceptance.moved(anchor.runs, anchor.accepted, rules) if anchor else []

@@ -8,7 +8,7 @@ from gate_runs import WORKLOAD, Machine, make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ai_prof.gate import decide, screen
+from ai_prof.gate import decide, repeated, screen
 from ai_prof.gate.conclude import CODES, code_of
 from ai_prof.gate.decide import Fresh
 from ai_prof.gate.metrics import Rules
@@ -121,8 +121,20 @@ def test_without_base_the_flag_must_stand_twice():
     assert once.reason is Reason.PASS
 
 
+def test_without_base_every_screened_workload_counts_for_its_totals_and_for_its_places():
+    verdicts = [screened(candidates(), name=f"quiet{i}") for i in range(3)]
+    verdicts.append(screened(candidates(kernel_time=3.12)))
+    first, fresh = candidates(kernel_time=3.12), candidates(session="later", kernel_time=3.12)
+    final = decide.settle(verdicts, {WORKLOAD: Fresh(head=fresh)}, rules={}, priors=PRIORS)[-1]
+    kernel = cell(final, "kernel_time_ms")
+    compared = repeated.compare(PROVISIONAL, first, fresh, NO_RULES, PRIORS)
+    alone = next(item.p_joint for item in compared if item.metric.key == "kernel_time_ms")
+    assert kernel.p_adjusted == pytest.approx(2 * 4 * alone)
+    assert (4 * alone < 0.01 < kernel.p_adjusted, final.reason) == (True, Reason.PASS)
+
+
 def test_a_base_that_cannot_be_run_costs_the_others_nothing():
-    """Six launches a side reach 1/924, which would not do for 12 workloads."""
+    """Six launches a side reach 1/924, which would not do for 2 x 12 tests."""
     names = [f"w{i}" for i in range(12)]
     verdicts = [screened(candidates(kernel_time=3.3 if i < 2 else 3.0), name=n) for i, n in enumerate(names)]
     fresh = {

@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 ALPHA = 0.01
+REPEATED_TESTS = 2  # totals and places, each by a test of its own
 
 
 class Fresh(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,12 +172,13 @@ def _corrected(settled: Mapping[str, _Settled], flagged: int, screened: int) -> 
 
     Fresh runs of base and head know nothing of the screen, and test all that may fail a workload as one: the
     flagged workloads count. Both halves of a repeated one share its baseline and their session, so a flag by
-    chance stands again: every workload that was screened counts.
+    chance stands again: every workload that was screened counts, and twice, since its places stand or fall
+    beside its totals.
     """
     steps: dict[str, tuple[int, float]] = {}
     for evidence, family in (
         (Evidence.CONFIRMED, flagged),
-        (Evidence.REPEATED, screened),
+        (Evidence.REPEATED, REPEATED_TESTS * screened),
     ):
         steps |= _step_down({name: one for name, one in settled.items() if one.evidence is evidence}, family)
     return steps

@@ -198,7 +198,7 @@ def test_a_workload_that_leaves_a_daemon_and_a_gigabyte_of_output(project: Path)
     assert sum(path.stat().st_size for path in project.rglob("*") if path.is_file()) < 32 << 20
     (report,) = (project / "reports").glob("*/report.json")
     (workload,) = json.loads(report.read_text())["workloads"]
-    assert "no GPU work: nothing was captured; it ended before 1 process of its own" in workload["why"]
+    assert "no device work: nothing was captured; it ended before 1 process of its own" in workload["why"]
     assert "have it wait for all that it starts" in workload["why"]
 
 

@@ -1,7 +1,8 @@
 // A program to attach to: one thread waits in the call that WAIT names, again and again, and checks what
 // comes of it; others compute, allocate and launch kernels on the mock driver. It knows nothing of ai_prof.
 // Usage: attach_target WAIT COUNTERS CUDA CUPTI LAUNCHER ALLOCATORS
-//   WAIT        poll, epoll, sleep, condition, forever (poll without a time limit) or none (compute only)
+//   WAIT        poll, epoll, sleep, condition, forever (poll without a time limit), apart (poll in
+//               a thread with descriptors of its own) or none (compute only)
 //   COUNTERS    a file of at least a page, mapped: see Counters
 //   CUDA CUPTI  the mocks; "-" loads none (CUPTI "-": it is loaded late, by ai_prof)
 //   LAUNCHER    1: a thread that launches a kernel every ms
@@ -10,6 +11,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -102,6 +104,17 @@ void wait_once(std::string_view how, int epoll) {
     judge(0, 0, began, 0);
   } else if (how == "forever") {
     judge(poll(nullptr, 0, -1), 0, began, 0);  // only a signal ends it
+  } else if (how == "apart") {
+    std::atomic<bool> apart = false;
+    std::thread waiter([&] {
+      unshare(CLONE_FILES);
+      apart = true;
+      while (going()) wait_once("poll", epoll);
+    });
+    while (!apart) std::this_thread::yield();
+    for (int i = 0; i < 8; ++i) dup(2);  // a file at each number that is free in the thread
+    while (going()) std::this_thread::yield();
+    waiter.join();
   }
 }
 

@@ -11,11 +11,12 @@ from array import array
 from typing import TYPE_CHECKING
 
 from ai_prof.collect import x86_64 as cpu
-from ai_prof.collect.ptrace import ThreadGoneError, Tracee
+from ai_prof.collect.ptrace import ThreadGoneError, Tracee, shares_descriptors
 from ai_prof.errors import AttachRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from ai_prof.collect.memory import Memory
     from ai_prof.collect.procfs import Process
@@ -66,6 +67,11 @@ class Borrowed:
         """Put up to 256 bytes where calls find them; their address."""
         self._memory.write(self._frame.scratch, content)
         return self._frame.scratch
+
+    @property
+    def descriptors(self) -> Path:
+        """The folder of the thread's own descriptors, which may not be the process's."""
+        return self._target.process.path / "task" / str(self._tracee.thread) / "fd"
 
     def read(self, address: int, size: int) -> bytes:
         """Memory of the target."""
@@ -155,6 +161,8 @@ def _candidates(process: Process) -> Iterator[int]:
     for thread in process.threads():
         blocked = process.blocked(thread)
         if blocked is None or not cpu.may_borrow(blocked.number, blocked.arguments):
+            continue
+        if not shares_descriptors(process.pid, thread):  # ours are looked for among the process's
             continue
         kind = cpu.WAITS[blocked.number]
         found.append((not process.thread_name(thread).startswith("cuda"), kind == "condition", thread))

@@ -53,11 +53,10 @@ class Control:
             os.close(descriptor)
 
     @classmethod
-    def create(cls, process: Process, descriptor: int, settings: Mapping[str, str]) -> Control:
-        """Fill the target's empty memfd `descriptor`. Raises UsageError when the settings are too long."""
-        own = os.open(process.path / "fd" / str(descriptor), os.O_RDWR | os.O_CLOEXEC)
-        os.ftruncate(own, _BYTES)
-        control = cls(own)
+    def create(cls, descriptor: int, settings: Mapping[str, str]) -> Control:
+        """Fill an empty memfd of the target, opened by us. Raises UsageError for settings too long."""
+        os.ftruncate(descriptor, _BYTES)
+        control = cls(descriptor)
         control._write_settings(settings)
         control._page[:8] = _MAGIC
         return control

@@ -10,6 +10,7 @@ import socket
 import struct
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ai_prof.collect import x86_64 as cpu
@@ -23,7 +24,6 @@ from ai_prof.errors import AttachRefusedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from ai_prof.collect.procfs import Process
 
@@ -56,17 +56,33 @@ def _checked(result: int, what: str) -> int:
     raise _Step(f"{what}: {reason}")
 
 
-def _new_memfd(borrowed: Borrowed, name: str) -> int:
+def _new_memfd(borrowed: Borrowed, name: str) -> tuple[int, int]:
+    """Make a memfd in the target: its descriptor of it, and ours."""
     at = borrowed.scratch(name.encode() + b"\0")
-    return _checked(borrowed.system_call(cpu.NR_MEMFD_CREATE, at, _MFD_CLOEXEC), "it can't make a memfd")
+    number = _checked(borrowed.system_call(cpu.NR_MEMFD_CREATE, at, _MFD_CLOEXEC), "it can't make a memfd")
+    return number, _open_memfd(borrowed.descriptors / str(number), name)
+
+
+def _open_memfd(path: Path, name: str) -> int:
+    """Open the new memfd at `path`. A file of the target's that has come to stand there is not touched."""
+    seen = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        link = Path(f"/proc/self/fd/{seen}")
+        state = os.fstat(seen)
+        if str(link.readlink()) != f"/memfd:{name} (deleted)" or state.st_size or state.st_nlink:
+            why = "one of its threads closes descriptors that it did not open: try again later"
+            raise _Step(why)
+        return os.open(link, os.O_RDWR | os.O_CLOEXEC)
+    finally:
+        os.close(seen)
 
 
 def _load_library(borrowed: Borrowed, target: Target, memory: Memory, image: bytes) -> tuple[int, int]:
     """Load our library from memory. The agent's entry, and the target's descriptor of the image."""
-    descriptor = _new_memfd(borrowed, LIBRARY)
-    with (target.process.path / "fd" / str(descriptor)).open("wb") as file:
+    descriptor, own = _new_memfd(borrowed, LIBRARY)
+    with os.fdopen(own, "wb") as file:
         file.write(image)
-    at = borrowed.scratch(f"/proc/self/fd/{descriptor}\0".encode())
+    at = borrowed.scratch(f"/proc/thread-self/fd/{descriptor}\0".encode())
     borrowed.function(target.dlopen, at, _RTLD_NOW | target.dlopen_flag)
     entry = library_entry(target.process, memory)
     if entry is None:
@@ -87,15 +103,17 @@ def _pass_descriptors(borrowed: Borrowed, process: Process, descriptors: list[in
     handle = os.pidfd_open(process.pid)
     try:
         copy: int = _libc.syscall(cpu.NR_PIDFD_GETFD, handle, ours, 0)
-        code = ctypes.get_errno()
+        reason = os.strerror(ctypes.get_errno())
+        why = f"pidfd_getfd: {reason} (it needs Linux 5.6 or newer and no filter against it)"
     finally:
         os.close(handle)
+    if copy >= 0 and not os.path.samestat(os.fstat(copy), (borrowed.descriptors / str(ours)).stat()):
+        os.close(copy)
+        copy, why = -1, "its threads do not share their descriptors: start it with `ai-prof run`"
     borrowed.system_call(cpu.NR_CLOSE, ours)
     if copy < 0:
         borrowed.system_call(cpu.NR_CLOSE, theirs)
-        raise _Step(
-            f"pidfd_getfd: {os.strerror(code)} (it needs Linux 5.6 or newer and no filter against it)"
-        )
+        raise _Step(why)
     with socket.socket(fileno=copy) as end:
         rights = array.array("i", descriptors).tobytes()
         end.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
@@ -114,9 +132,9 @@ def _start_agent(  # noqa: PLR0913, PLR0917 - what one sequence of calls needs
     library = _NO_LIBRARY
     if entry is None:
         entry, library = _load_library(borrowed, target, memory, image)
-    page = _new_memfd(borrowed, NAME)
+    page, own = _new_memfd(borrowed, NAME)
     try:
-        control = Control.create(target.process, page, settings)
+        control = Control.create(own, settings)
         theirs = _pass_descriptors(borrowed, target.process, passed)
     except _Step:
         borrowed.system_call(cpu.NR_CLOSE, page)

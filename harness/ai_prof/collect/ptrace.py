@@ -15,6 +15,7 @@ _libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_
 _CONT, _DETACH, _SYSCALL = 7, 17, 24
 _GETREGSET, _SETREGSET, _SEIZE, _INTERRUPT = 0x4204, 0x4205, 0x4206, 0x4207
 _GETSIGMASK, _GET_SYSCALL_INFO = 0x420A, 0x420E
+_NR_KCMP, _KCMP_FILES = 312, 2
 _TRACESYSGOOD = 1
 _EVENT_STOP = 128
 _WALL = 0x40000000  # of waitpid: threads too
@@ -51,6 +52,12 @@ def _ptrace(request: int, thread: int, address: int = 0, data: object = 0) -> in
             raise ThreadGoneError
         raise OSError(error, os.strerror(error))
     return result
+
+
+def shares_descriptors(process: int, thread: int) -> bool:
+    """Whether `thread` has the descriptors of its `process`; yes where the kernel does not tell (kcmp)."""
+    result: int = _libc.syscall(_NR_KCMP, process, thread, _KCMP_FILES, 0, 0)
+    return result <= 0
 
 
 class Tracee:

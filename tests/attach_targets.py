@@ -34,6 +34,8 @@ COUNTERS = [
     "signals",
     "subscribed",
     "finalized",
+    "asked",
+    "answered",
 ]
 
 
@@ -131,6 +133,11 @@ class Target:
     def count(self, name: str) -> int:
         return struct.unpack_from("<Q", self.page, 8 * COUNTERS.index(name))[0]
 
+    def ask(self) -> None:
+        """Have it cancel or post once more, and wait until it has."""
+        struct.pack_into("<Q", self.page, 8 * COUNTERS.index("asked"), self.count("asked") + 1)
+        assert until(lambda: self.count("answered") == self.count("asked"))
+
     def descriptors(self) -> set[str]:
         links = (self.process.path / "fd").iterdir()
         return {str(link.readlink()) for link in links}
@@ -140,6 +147,10 @@ class Target:
 
     def resident_mb(self) -> float:
         return int(self.process.status()["VmRSS"].split()[0]) / 1024
+
+    def blocked_signals(self) -> int:
+        """Those that its main thread blocks, as a mask."""
+        return int(self.process.status()["SigBlk"], 16)
 
     def assert_goes_on(self) -> None:
         """It computes and waits as before, nobody traces it, and nothing it saw was wrong."""

@@ -349,6 +349,7 @@ def test_an_attacher_killed_at_any_step_harms_nothing(
         status = die_at(step, target.pid, tmp_path / f"out-{step}")
         target.assert_goes_on()
         assert target.count("interrupted") <= 1
+        assert until(lambda t=target: t.blocked_signals() == 0)
         control = find_control(target.process)
         if control is not None:
             control.stop()

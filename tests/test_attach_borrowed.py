@@ -1,21 +1,27 @@
-"""What the program must not notice of its borrowed thread: its descriptors."""
+"""What the program must not notice of its borrowed thread: signals, cancellation, descriptors of its own."""
 
 from __future__ import annotations
 
+import ctypes
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from attach_targets import Target, mocks, ptrace_works
+from attach_targets import Target, mocks, ptrace_works, until
 
 from ai_prof.collect import borrow
 from ai_prof.collect import x86_64 as cpu
-from ai_prof.collect.attach import attach
+from ai_prof.collect.attach import attach, stop
 from ai_prof.collect.borrow import Borrowed
+from ai_prof.collect.procfs import Process
+from ai_prof.collect.ptrace import Tracee
 from ai_prof.errors import AttachRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+IGNORED = signal.SIGWINCH
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -36,6 +42,120 @@ def start(tmp_path: Path) -> Iterator[Callable[[str], Target]]:
     yield begin
     for target in targets:
         target.kill()
+
+
+def send(target: Target, thread: int, number: int) -> None:
+    """To that thread, as pthread_kill does."""
+    assert ctypes.CDLL(None).tgkill(target.pid, thread, number) == 0
+
+
+def when_held(patch: pytest.MonkeyPatch, act: Callable[[int], None]) -> None:
+    """Have `act` called with the borrowed thread just before that is made to load the library."""
+    original, acted = Borrowed.function, []
+
+    def function(self: Borrowed, address: int, *arguments: int) -> None:
+        if not acted:
+            acted.append(address)
+            act(int(self.descriptors.parent.name))
+        original(self, address, *arguments)
+
+    patch.setattr(Borrowed, "function", function)
+
+
+def assert_wait_ended(target: Target, interrupted: int) -> None:
+    """The wait that was borrowed from, and those after it, ended so often with EINTR; else as they should."""
+    if target.wait == "semaphore":
+        target.ask()
+        assert until(lambda: target.count("waits") + target.count("interrupted") > 0)
+    assert until(lambda: target.count("interrupted") >= interrupted)
+    target.assert_goes_on()
+    assert target.count("interrupted") == interrupted
+
+
+@pytest.mark.parametrize(
+    ("wait", "interrupted"),
+    [("poll", 1), ("epoll", 1), ("sleep", 1), ("forever", 1), ("condition", 0), ("semaphore", 0)],
+)
+def test_a_handler_runs_after_our_calls_and_ends_the_wait_as_the_kernel_would_have(
+    wait: str, interrupted: int, start: Callable[[str], Target], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    target = start(wait)
+
+    def come(thread: int) -> None:
+        send(target, thread, signal.SIGUSR1)
+        assert target.count("signals") == 0
+
+    when_held(monkeypatch, come)
+    sessions = attach([target.pid], tmp_path / "out", {})
+    assert until(lambda: target.count("signals") == 1)
+    assert_wait_ended(target, interrupted)
+    stop(sessions)
+
+
+@pytest.mark.parametrize("wait", ["poll", "epoll", "sleep", "forever", "condition", "semaphore"])
+def test_a_signal_that_the_program_ignores_ends_no_wait(
+    wait: str, start: Callable[[str], Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = start(wait)
+    when_held(monkeypatch, lambda thread: send(target, thread, IGNORED))
+    sessions = attach([target.pid], tmp_path / "out", {})
+    assert_wait_ended(target, 0)
+    stop(sessions)
+
+
+@pytest.mark.parametrize(
+    "case",  # how it waits, the signal, and how often the wait ends with EINTR
+    [
+        ("poll", IGNORED, 0),
+        ("epoll", IGNORED, 0),
+        ("semaphore", IGNORED, 0),
+        ("epoll", signal.SIGUSR1, 1),
+        ("semaphore", signal.SIGUSR1, 0),
+    ],
+)
+def test_a_signal_that_stops_the_thread_before_us_is_passed_on(
+    case: tuple[str, int, int], start: Callable[[str], Target], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    wait, number, interrupted = case
+    target = start(wait)
+    original, sent = Tracee.interrupt, []
+
+    def interrupt(self: Tracee) -> None:
+        if not sent:
+            sent.append(number)
+            send(target, self.thread, number)
+            assert until(lambda: Process(self.thread).status()["State"].startswith("t"))
+        original(self)
+
+    monkeypatch.setattr(Tracee, "interrupt", interrupt)
+    sessions = attach([target.pid], tmp_path / "out", {})
+    assert_wait_ended(target, interrupted)
+    assert target.count("signals") == (number == signal.SIGUSR1)
+    stop(sessions)
+
+
+def test_a_thread_that_is_cancelled_leaves_no_lock_behind(
+    start: Callable[[str], Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = start("cancel")
+    when_held(monkeypatch, lambda _: target.ask())
+    sessions = attach([target.pid], tmp_path / "out", {})
+    assert until(lambda: target.count("waits") == 1)  # it was joined, and the loader serves
+    stop(sessions)
+    target.assert_goes_on()
+
+
+def test_a_handler_that_jumps_out_of_the_wait_jumps_out_of_that_alone(
+    start: Callable[[str], Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = start("jump")
+    when_held(monkeypatch, lambda thread: send(target, thread, signal.SIGUSR1))
+    sessions = attach([target.pid], tmp_path / "out", {})
+    assert until(lambda: target.count("waits") == 1)
+    stop(sessions)
+    target.assert_goes_on()
 
 
 def test_a_thread_with_descriptors_of_its_own_is_not_borrowed(

@@ -1,6 +1,7 @@
 // The way in of an attacher: ai_prof_attach runs on a borrowed thread of the target and does no more there
 // than start the agent's own.
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -32,6 +33,11 @@ void run(Control& control, int control_descriptor, int socket) noexcept {
   close(control_descriptor);
 }
 
+// close() would act on a pthread_cancel that waits for the borrowed thread: it would unwind out of us.
+void close_without_cancelling(int descriptor) noexcept {
+  syscall(SYS_close, descriptor);
+}
+
 }  // namespace
 }  // namespace ai_prof::agent
 
@@ -40,7 +46,7 @@ void run(Control& control, int control_descriptor, int socket) noexcept {
 extern "C" __attribute__((visibility("default"))) int ai_prof_attach(int control_descriptor, int socket,
                                                                      int library) noexcept {
   using namespace ai_prof::agent;
-  if (library >= 0) close(library);
+  if (library >= 0) close_without_cancelling(library);
   void* page = mmap(nullptr, sizeof(Control), PROT_READ | PROT_WRITE, MAP_SHARED, control_descriptor, 0);
   auto* control = static_cast<Control*>(page);
   const bool known =
@@ -57,7 +63,7 @@ extern "C" __attribute__((visibility("default"))) int ai_prof_attach(int control
   }
   if (known) control->state.store(kFailed);
   if (page != MAP_FAILED) munmap(page, sizeof(Control));
-  close(socket);
-  close(control_descriptor);
+  close_without_cancelling(socket);
+  close_without_cancelling(control_descriptor);
   return 1;
 }

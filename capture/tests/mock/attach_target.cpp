@@ -1,8 +1,9 @@
 // A program to attach to: one thread waits in the call that WAIT names, again and again, and checks what
 // comes of it; others compute, allocate and launch kernels on the mock driver. It knows nothing of ai_prof.
 // Usage: attach_target WAIT COUNTERS CUDA CUPTI LAUNCHER ALLOCATORS
-//   WAIT        poll, epoll, sleep, condition, forever (poll without a time limit), apart (poll in
-//               a thread with descriptors of its own) or none (compute only)
+//   WAIT        poll, epoll, sleep, condition, semaphore, forever (poll without a time limit), jump (the
+//               same, and SIGUSR1 jumps out of it), cancel (the same, in a thread that is cancelled when
+//               asked), apart (poll in a thread with descriptors of its own) or none (compute only)
 //   COUNTERS    a file of at least a page, mapped: see Counters
 //   CUDA CUPTI  the mocks; "-" loads none (CUPTI "-": it is loaded late, by ai_prof)
 //   LAUNCHER    1: a thread that launches a kernel every ms
@@ -11,7 +12,10 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
+#include <setjmp.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -46,6 +50,8 @@ struct Counters {
   std::atomic<std::uint64_t> signals;     // SIGUSR1, handled
   std::atomic<std::uint64_t> subscribed;  // what the mock CUPTI says now
   std::atomic<std::uint64_t> finalized;
+  std::atomic<std::uint64_t> asked;  // to cancel or to post, as often
+  std::atomic<std::uint64_t> answered;
 };
 
 Counters* g_counters = nullptr;
@@ -86,6 +92,24 @@ long raw_call(long number, long a, long b, long c, long d) {
   return -1;
 }
 
+sigjmp_buf g_out;
+sem_t g_semaphore;
+
+void* wait_to_be_cancelled(void*) {
+  for (;;) poll(nullptr, 0, -1);
+}
+
+void cancel_once() {
+  pthread_t waiter{};
+  if (pthread_create(&waiter, nullptr, wait_to_be_cancelled, nullptr) != 0) return;
+  while (going() && g_counters->asked == g_counters->answered) std::this_thread::yield();
+  pthread_cancel(waiter);
+  ++g_counters->answered;
+  pthread_join(waiter, nullptr);
+  if (void* library = dlopen("libanl.so.1", RTLD_NOW)) dlclose(library);  // the loader is as it was
+  ++g_counters->waits;
+}
+
 void wait_once(std::string_view how, int epoll) {
   static std::mutex mutex;
   static std::condition_variable never;
@@ -104,6 +128,13 @@ void wait_once(std::string_view how, int epoll) {
     judge(0, 0, began, 0);
   } else if (how == "forever") {
     judge(poll(nullptr, 0, -1), 0, began, 0);  // only a signal ends it
+  } else if (how == "semaphore") {
+    judge(sem_wait(&g_semaphore), 0, began, 0);
+  } else if (how == "jump") {
+    if (sigsetjmp(g_out, 1) == 0) poll(nullptr, 0, -1);
+    ++g_counters->waits;
+  } else if (how == "cancel") {
+    cancel_once();
   } else if (how == "apart") {
     std::atomic<bool> apart = false;
     std::thread waiter([&] {
@@ -116,6 +147,17 @@ void wait_once(std::string_view how, int epoll) {
     while (going()) std::this_thread::yield();
     waiter.join();
   }
+}
+
+void post() {
+  while (going()) {
+    if (g_counters->asked != g_counters->answered) {
+      sem_post(&g_semaphore);
+      ++g_counters->answered;
+    }
+    std::this_thread::yield();
+  }
+  sem_post(&g_semaphore);
 }
 
 void compute() {
@@ -178,6 +220,7 @@ int main(int count, char** words) {
   if (page == MAP_FAILED) return 2;
   g_counters = static_cast<Counters*>(page);
   std::signal(SIGUSR1, [](int) { ++g_counters->signals; });
+  if (std::strcmp(words[1], "jump") == 0) std::signal(SIGUSR1, [](int) { siglongjmp(g_out, 1); });
   if (std::strcmp(words[3], "-") != 0 && dlopen(words[3], RTLD_NOW) == nullptr) return 3;
   if (words[4][0] == '/' && dlopen(words[4], RTLD_NOW) == nullptr) return 3;
   if (!inject()) return 3;
@@ -188,6 +231,7 @@ int main(int count, char** words) {
     threads.emplace_back(launch, words[4][0] == '+' ? words[4] + 1 : words[4]);
   for (int i = std::atoi(words[6]); i > 0; --i) threads.emplace_back(allocate);
   const std::string_view how = words[1];
+  if (how == "semaphore") threads.emplace_back(post);
   while (going()) {
     if (how == "none") {
       std::this_thread::yield();

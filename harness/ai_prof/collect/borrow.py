@@ -6,12 +6,13 @@ thread always runs into a frame that was written before, and waits on from there
 
 from __future__ import annotations
 
+import signal
 import time
 from array import array
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from ai_prof.collect import x86_64 as cpu
-from ai_prof.collect.ptrace import ThreadGoneError, Tracee, shares_descriptors
+from ai_prof.collect.ptrace import Stop, ThreadGoneError, Tracee, shares_descriptors
 from ai_prof.errors import AttachRefusedError
 
 if TYPE_CHECKING:
@@ -24,14 +25,23 @@ if TYPE_CHECKING:
 
 FIND_SECONDS = 5.0
 _STOP_SECONDS = 10.0
-_CALL_SECONDS = 3.0
+_CALL_SECONDS = 3.0  # between two system calls
 _STACK_ROOM = 96 << 10  # for dlopen and the library's initializers
 _SCAN_BYTES = 64 << 10
 _NEAR_WORDS = 512
+_SIGSETXID = 33  # glibc's, of setuid(): its caller holds locks until every thread has answered
+_NOT_HELD = (  # nor those that a fault raises: the kernel kills where they are blocked
+    signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS, _SIGSETXID,
+)  # fmt: skip
+_HELD = (2**64 - 1) & ~sum(1 << number - 1 for number in _NOT_HELD)
 
 
 class Borrowed:
-    """A thread that stands at the entry of its way back. Use `borrow` to get one, and `give_back` always."""
+    """A thread that stands at the entry of its way back. Use `borrow` to get one, and `give_back` always.
+
+    Signals wait while it is ours: no handler, and no pthread_cancel, leaves our calls half done. Those that
+    came meet the program in its wait.
+    """
 
     def __init__(self, target: Target, tracee: Tracee, memory: Memory, registers: cpu.Registers) -> None:
         self._target = target
@@ -39,8 +49,8 @@ class Borrowed:
         self._memory = memory
         self._registers = registers
         self._extended = tracee.get(cpu.EXTENDED)
-        self._frame = cpu.build_frame(registers, self._extended, tracee.signal_mask(), target.restorer)
-        self._handler_ran = False
+        self._mask = tracee.signal_mask()
+        self._frame = cpu.build_frame(registers, self._extended, self._mask, target.restorer)
         self._held = True
         memory.write(self._frame.address, self._frame.content)
 
@@ -48,6 +58,8 @@ class Borrowed:
         """Leave the wait."""
         place = cpu.to_return(self._registers, self._frame, self._target.restorer)
         self._tracee.set(cpu.GENERAL, cpu.pack(place))
+        # Only now: the frame, which brings the thread's own mask back, is ahead of it.
+        self._tracee.set_signal_mask(self._mask | _HELD)
         self._run(-1)
 
     def system_call(self, number: int, *arguments: int) -> int:
@@ -65,7 +77,10 @@ class Borrowed:
 
     def scratch(self, content: bytes) -> int:
         """Put up to 256 bytes where calls find them; their address."""
-        self._memory.write(self._frame.scratch, content)
+        try:
+            self._memory.write(self._frame.scratch, content)
+        except OSError as error:  # the stack that the frame was written to is gone
+            raise ThreadGoneError from error
         return self._frame.scratch
 
     @property
@@ -82,15 +97,10 @@ class Borrowed:
         if not self._held:
             return
         self._held = False
-        if self._handler_ran:
-            # It would have woken the program from its wait. The frame brings that about.
-            offset, content = cpu.interrupted_result(self._registers)
-            self._memory.write(self._frame.address + offset, content)
-        elif cpu.keeps_time(self._registers):
-            self._tracee.set(cpu.EXTENDED, self._extended)
-            self._tracee.set(cpu.GENERAL, cpu.pack(cpu.to_wait(self._registers)))
-        # Else the frame makes it issue its call anew.
-        self._tracee.detach()
+        place = cpu.to_call(self._registers, self._frame, self._target.restorer, cpu.NR_GETPID, ())
+        self._tracee.set(cpu.GENERAL, cpu.pack(place))
+        self._run_to_trap(Stop("syscall", 0))
+        self._go_on_waiting()
 
     def _run(self, number: int) -> int | None:
         """Run to the entry of rt_sigreturn. The result of the system call `number` that it began with."""
@@ -100,13 +110,10 @@ class Borrowed:
         while True:
             self._tracee.resume(passed_on)
             stop = self._tracee.wait(_CALL_SECONDS)
-            passed_on = 0
             if stop is None:
-                self._abandon()
-            elif stop.kind == "signal":
-                passed_on = stop.signal
-                self._handler_ran = True
-            elif stop.kind == "syscall":
+                self._abandon(stop)
+            passed_on = stop.to_pass_on
+            if stop.kind == "syscall":
                 call = self._tracee.call()
                 if call.entry and call.number == cpu.NR_RETURN and call.stack == self._frame.address + 8:
                     return result
@@ -114,19 +121,39 @@ class Borrowed:
                     result = call.result
                 first = False
 
-    def _abandon(self) -> None:
-        """The call blocks. Take the thread out of the loader's lock; from elsewhere it ends by itself."""
+    def _run_to_trap(self, stop: Stop | None) -> None:
+        """From `stop`, None where it runs, to where the kernel looks for signals and restarts calls."""
+        while stop is None or stop.kind not in {"interrupt", "group"}:
+            self._tracee.interrupt()  # anew after each: any other stop takes its place
+            if stop is not None:
+                self._tracee.resume(stop.to_pass_on, watch_calls=False)
+            stop = self._tracee.wait(_STOP_SECONDS)
+            if stop is None:
+                raise _does_not_stop(self._target, self._tracee)
+
+    def _go_on_waiting(self) -> None:
+        self._tracee.set(cpu.EXTENDED, self._extended)
+        # First the mask: until the registers are set, the frame is ahead, which brings that back too.
+        self._tracee.set_signal_mask(self._mask)
+        self._tracee.set(cpu.GENERAL, cpu.pack(cpu.again(self._registers)))
+        self._tracee.detach()
+
+    def _abandon(self, stop: Stop | None) -> NoReturn:
+        """A call blocks, or runs on. Out of the loader's lock we take the thread; else it ends by itself."""
         self._held = False
-        self._tracee.interrupt()
-        stop = self._tracee.wait(_STOP_SECONDS)
-        if stop is not None and self._waits_for_loader():
-            self._tracee.set(cpu.EXTENDED, self._extended)
-            self._tracee.set(cpu.GENERAL, cpu.pack(cpu.again(self._registers)))
-        if stop is not None:
-            self._tracee.detach(stop.signal if stop.kind == "signal" else 0)
+        self._run_to_trap(stop)
+        if self._waits_for_loader():
+            self._go_on_waiting()
+            msg = (
+                f"process {self._target.process.pid} holds its loader's lock (it is loading a library): "
+                "try again when it has started up"
+            )
+            raise AttachRefusedError(msg)
+        self._tracee.set_signal_mask(self._mask)  # another thread may wait for its answer to a signal
+        _let_go(self._tracee)
         msg = (
-            f"process {self._target.process.pid} holds its loader's lock (it is loading a library): "
-            "try again when it has started up"
+            f"loading the library into process {self._target.process.pid} took too long, and was given up: "
+            "try again when its machine is less busy"
         )
         raise AttachRefusedError(msg)
 
@@ -169,15 +196,18 @@ def _candidates(process: Process) -> Iterator[int]:
     return (thread for _, _, thread in sorted(found))
 
 
-def _signal_waits(process: Process, thread: int) -> bool:
-    """A signal that `thread` would take is on its way."""
-    text = (process.path / "task" / str(thread) / "status").read_text()
-    sets = {
-        key: int(value, 16)
-        for key, _, value in (line.partition(":") for line in text.splitlines())
-        if key in {"SigPnd", "ShdPnd", "SigBlk"}
-    }
-    return bool((sets["SigPnd"] | sets["ShdPnd"]) & ~sets["SigBlk"])
+def _let_go(tracee: Tracee, passed_on: int = 0) -> None:
+    """From a stop where the kernel looks for signals."""
+    registers = cpu.unpack(tracee.get(cpu.GENERAL))
+    if cpu.waits(registers):
+        tracee.set(cpu.GENERAL, cpu.pack(cpu.again(registers)))
+    tracee.detach(passed_on)
+
+
+def _does_not_stop(target: Target, tracee: Tracee) -> AttachRefusedError:
+    # It would be left stopped if we went on; our end lets it go.
+    thread, pid = tracee.thread, target.process.pid
+    return AttachRefusedError(f"thread {thread} of process {pid} did not stop: the machine may be overloaded")
 
 
 def _try_borrow(target: Target, memory: Memory, thread: int) -> Borrowed | None:
@@ -185,22 +215,16 @@ def _try_borrow(target: Target, memory: Memory, thread: int) -> Borrowed | None:
     tracee.interrupt()
     stop = tracee.wait(_STOP_SECONDS)
     if stop is None:
-        # It would be left stopped if we went on; our end lets it go.
-        msg = f"thread {thread} of process {target.process.pid} did not stop: the machine may be overloaded"
-        raise AttachRefusedError(msg)
-    if stop.kind != "interrupt" or _signal_waits(target.process, thread):
-        tracee.detach(stop.signal if stop.kind == "signal" else 0)
-        return None
+        raise _does_not_stop(target, tracee)
     registers = cpu.unpack(tracee.get(cpu.GENERAL))
-    if cpu.waits(registers):
+    if stop.kind == "interrupt" and cpu.waits(registers):
         stack = registers["rsp"]
         if _has_room(target, stack) and _is_safe(target, memory, stack):
             try:
                 return Borrowed(target, tracee, memory, registers)
             except OSError:  # the stack can't be written
                 pass
-        tracee.set(cpu.GENERAL, cpu.pack(cpu.again(registers)))
-    tracee.detach()
+    _let_go(tracee, stop.to_pass_on)
     return None
 
 

@@ -14,7 +14,7 @@ _libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_
 
 _CONT, _DETACH, _SYSCALL = 7, 17, 24
 _GETREGSET, _SETREGSET, _SEIZE, _INTERRUPT = 0x4204, 0x4205, 0x4206, 0x4207
-_GETSIGMASK, _GET_SYSCALL_INFO = 0x420A, 0x420E
+_GETSIGMASK, _SETSIGMASK, _GET_SYSCALL_INFO = 0x420A, 0x420B, 0x420E
 _NR_KCMP, _KCMP_FILES = 312, 2
 _TRACESYSGOOD = 1
 _EVENT_STOP = 128
@@ -30,6 +30,11 @@ class Stop(NamedTuple):
 
     kind: str  # "syscall", "interrupt", "group" (job control) or "signal"
     signal: int
+
+    @property
+    def to_pass_on(self) -> int:
+        """The signal that it is to take when it goes on; 0 for none."""
+        return self.signal if self.kind == "signal" else 0
 
 
 class Call(NamedTuple):
@@ -125,6 +130,11 @@ class Tracee:
         mask = ctypes.c_uint64()
         _ptrace(_GETSIGMASK, self.thread, 8, ctypes.addressof(mask))
         return mask.value
+
+    def set_signal_mask(self, blocked: int) -> None:
+        """Have it block these signals; SIGKILL and SIGSTOP can't be."""
+        mask = ctypes.c_uint64(blocked)
+        _ptrace(_SETSIGMASK, self.thread, 8, ctypes.addressof(mask))
 
     def call(self) -> Call:
         """The system call it stopped at."""

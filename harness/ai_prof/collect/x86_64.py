@@ -16,7 +16,6 @@ GENERAL, EXTENDED = 1, 0x202  # NT_PRSTATUS, NT_X86_XSTATE
 NR_CLOSE, NR_GETPID, NR_SOCKETPAIR, NR_MEMFD_CREATE = 3, 39, 53, 319
 NR_RETURN = 15  # rt_sigreturn
 NR_PIDFD_GETFD = 438
-_NR_RESTART = 219  # restart_syscall
 
 _NR_FUTEX = 202
 _FUTEX_WAIT_BITSET = 9
@@ -38,7 +37,7 @@ RESTORER = bytes.fromhex("48c7c00f0000000f05")
 
 _EINTR = -4
 _RESTARTS = {-512, -513, -514, -516, _EINTR}  # ERESTART*, and what epoll gives for them
-_ERESTARTNOHAND, _ERESTART_RESTARTBLOCK = -514, -516
+_ERESTARTNOHAND = -514
 _ENOSYS = -38
 
 # In the order of struct user_regs_struct and of struct sigcontext.
@@ -108,7 +107,11 @@ def waits_for_lock(registers: Registers) -> bool:
 
 
 def again(registers: Registers) -> Registers:
-    """For a thread stopped by us in a wait, to be let go at once: makes epoll wait again, as others do."""
+    """For a thread in a wait, where the kernel looks for signals: go on as if we had not stopped it.
+
+    Makes epoll wait on unless a handler runs, as the others do by themselves; with the time that is left,
+    where the kernel knows it.
+    """
     if _signed(registers["rax"]) == _EINTR:
         return registers | {"rax": _ERESTARTNOHAND}
     return registers
@@ -149,22 +152,12 @@ def build_frame(registers: Registers, extended: bytes, mask: int, restorer: int)
     return Frame(address, content.ljust(scratch + _SCRATCH_BYTES - address, b"\0"), scratch)
 
 
-# Where `build_frame` puts rax, rcx, rsp and rip: they decide what the thread sees of its call.
-_RESULT_OFFSET = 8 + 40 + 13 * 8
-
-
-def interrupted_result(registers: Registers) -> tuple[int, bytes]:
-    """Offset in the frame and bytes that make the call end with EINTR: a handler of the target's has run."""
-    words = (_EINTR & (2**64 - 1), registers["rcx"], registers["rsp"], registers["rip"])
-    return _RESULT_OFFSET, struct.pack("<4Q", *words)
-
-
 def to_return(registers: Registers, frame: Frame, restorer: int) -> Registers:
     """From the stop in its wait: run into the frame's rt_sigreturn."""
     return registers | {"rip": restorer, "rsp": frame.address + 8, "orig_rax": -1, "rax": 0}
 
 
-# The three below are set where the thread is about to enter rt_sigreturn: the kernel runs the call that
+# The two below are set where the thread is about to enter rt_sigreturn: the kernel runs the call that
 # orig_rax names in its place. -1, no call, would meet a seccomp filter's default action.
 def to_call(
     registers: Registers, frame: Frame, restorer: int, number: int, arguments: tuple[int, ...]
@@ -180,13 +173,3 @@ def to_function(registers: Registers, frame: Frame, function: int, arguments: tu
     given = dict(zip(_ARGUMENTS[:3], arguments, strict=False))
     place = {"rip": function, "rsp": frame.address, "orig_rax": NR_GETPID, "rax": _ENOSYS}
     return registers | given | place
-
-
-def keeps_time(registers: Registers) -> bool:
-    """The kernel knows how much of the wait's time is left, and `to_wait` goes on with that."""
-    return _signed(registers["rax"]) == _ERESTART_RESTARTBLOCK
-
-
-def to_wait(registers: Registers) -> Registers:
-    """Go on with the wait that was interrupted, with the time that is left."""
-    return registers | {"orig_rax": _NR_RESTART, "rax": _ENOSYS}

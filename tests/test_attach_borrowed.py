@@ -14,7 +14,7 @@ from ai_prof.collect import x86_64 as cpu
 from ai_prof.collect.attach import attach, stop
 from ai_prof.collect.borrow import Borrowed
 from ai_prof.collect.procfs import Process
-from ai_prof.collect.ptrace import Tracee
+from ai_prof.collect.ptrace import Call, Tracee
 from ai_prof.errors import AttachRefusedError
 
 if TYPE_CHECKING:
@@ -156,6 +156,21 @@ def test_a_handler_that_jumps_out_of_the_wait_jumps_out_of_that_alone(
     assert until(lambda: target.count("waits") == 1)
     stop(sessions)
     target.assert_goes_on()
+
+
+def test_a_thread_that_does_not_come_back_is_let_go(
+    start: Callable[[str], Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = start("poll")
+    monkeypatch.setattr(borrow, "_HOLD_SECONDS", 0.3)
+    # So it looks when the thread has left our frame behind.
+    monkeypatch.setattr(Tracee, "call", lambda _: Call(entry=False, number=-1, stack=0, result=0))
+    with pytest.raises(AttachRefusedError, match="took too long, and was given up"):
+        attach([target.pid], tmp_path / "out", {})
+    target.assert_goes_on()
+    assert target.count("interrupted") == 0
+    assert target.blocked_signals() == 0
+    assert target.end() == 7
 
 
 def test_a_thread_with_descriptors_of_its_own_is_not_borrowed(

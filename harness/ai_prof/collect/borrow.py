@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 FIND_SECONDS = 5.0
 _STOP_SECONDS = 10.0
 _CALL_SECONDS = 3.0  # between two system calls
+_HOLD_SECONDS = 10.0  # for all that is done on the thread
 _STACK_ROOM = 96 << 10  # for dlopen and the library's initializers
 _SCAN_BYTES = 64 << 10
 _NEAR_WORDS = 512
@@ -51,6 +52,7 @@ class Borrowed:
         self._extended = tracee.get(cpu.EXTENDED)
         self._mask = tracee.signal_mask()
         self._frame = cpu.build_frame(registers, self._extended, self._mask, target.restorer)
+        self._deadline = time.monotonic() + _HOLD_SECONDS
         self._held = True
         memory.write(self._frame.address, self._frame.content)
 
@@ -109,8 +111,8 @@ class Borrowed:
         first = True
         while True:
             self._tracee.resume(passed_on)
-            stop = self._tracee.wait(_CALL_SECONDS)
-            if stop is None:
+            stop = self._tracee.wait(min(_CALL_SECONDS, self._deadline - time.monotonic()))
+            if stop is None or time.monotonic() > self._deadline:
                 self._abandon(stop)
             passed_on = stop.to_pass_on
             if stop.kind == "syscall":

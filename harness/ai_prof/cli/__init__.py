@@ -147,10 +147,23 @@ def prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+def shown(text: str) -> str:
+    """`text` as one line that steers no terminal, whatever names stand in it."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def say(message: str) -> None:
     """One line on stderr, whatever names stand in the message."""
-    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
-    sys.stderr.write(f"ai-prof: {line}\n")
+    write_error(f"ai-prof: {shown(message)}\n")
+
+
+def write_error(text: str) -> None:
+    """Write on stderr; where that is full or its reader has gone, nothing that is under way ends for it."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def flush_output() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import time
 from typing import TYPE_CHECKING
 
+from ai_prof.cli import say, write_error
 from ai_prof.cli.capture_options import (
     add_capture_options,
     add_stacks_option,
@@ -71,22 +73,26 @@ def run(args: argparse.Namespace) -> int:
 
 def capture(pids: Sequence[int], output: Path, options: Mapping[str, str], *, stacks: bool) -> int:
     """Capture `pids` from now to the end of the window, Ctrl-C or `ai-prof stop`; the exit code."""
+    end_in_order()
     with Samplers(pids if stacks else (), say) as samplers:
         sessions = attach(pids, output, options)
-        names = ", ".join(str(session.process.pid) for session in sessions)
-        say(f"attached to {names}; {pauses(sessions)}")
         try:
+            names = ", ".join(str(session.process.pid) for session in sessions)
+            say(f"attached to {names}; {pauses(sessions)}")
             follow(sessions)
         except KeyboardInterrupt:
             say("stopping")
-        stop(sessions)
+        finally:  # whatever ends us, no capture goes on without us
+            stop(sessions)
         samplers.keep({session.process.pid: session.file(output) for session in sessions})
     return conclude(sessions, output)
 
 
-def say(text: str) -> None:
-    """A line for people, beside the result."""
-    sys.stderr.write(f"ai-prof: {text}\n")
+def end_in_order() -> None:
+    """Let a closed terminal and a plain `kill` end us as Ctrl-C does; what `nohup` ignores stays ignored."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
 
 
 def pauses(sessions: Sequence[Session]) -> str:
@@ -102,9 +108,9 @@ def follow(sessions: Sequence[Session]) -> None:
         if sys.stderr.isatty():
             waiting = any(session.control.state == State.AWAITS_CUDA for session in going)
             what = "waiting for CUDA" if waiting else "recording"
-            sys.stderr.write(f"\rai-prof: {what}, {time.monotonic() - began:.0f} s ")
+            write_error(f"\rai-prof: {what}, {time.monotonic() - began:.0f} s ")
     if sys.stderr.isatty():
-        sys.stderr.write("\n")
+        write_error("\n")
 
 
 def conclude(sessions: Sequence[Session], output: Path) -> int:

@@ -161,6 +161,9 @@ def attach(pids: Sequence[int], output: Path, options: Mapping[str, str]) -> lis
     try:
         for pid in pids:
             sessions.append(_attach_one(Process(pid), Path(library), settings, cupti))  # noqa: PERF401 - undone below
+        at = time.monotonic_ns() + _TOGETHER_NS
+        for session in sessions:
+            session.control.go(at)
     except BaseException:
         for session in sessions:
             session.control.stop()
@@ -170,9 +173,6 @@ def attach(pids: Sequence[int], output: Path, options: Mapping[str, str]) -> lis
     finally:
         if cupti is not None:
             os.close(cupti)
-    at = time.monotonic_ns() + _TOGETHER_NS
-    for session in sessions:
-        session.control.go(at)
     return sessions
 
 

@@ -21,15 +21,13 @@ namespace {
 void run(Control& control, int control_descriptor, int socket) noexcept {
   control_descriptor = off_standard_streams(control_descriptor);  // attachers find it by its name
   const Passed passed = receive(socket);
-  close(socket);
   if (passed.output >= 0) {
     serve_claimed(control, passed);
-    close(passed.output);
   } else {
     release();
     fail(control, "the attacher passed no file to record into");
   }
-  if (passed.cupti >= 0) close(passed.cupti);
+  close_all(passed);
   close(control_descriptor);
 }
 

@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 
 constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kTurn = 50'000'000;          // how often what can't wake us is looked at
-constexpr std::int64_t kGoPatience = 60 * kSecond;  // an attacher that is gone never says go
+constexpr std::int64_t kGoPatience = 60 * kSecond;  // where no line tells that the attacher is gone
 constexpr milliseconds kStopPatience{60'000};       // the disk may be slow
 constexpr std::int64_t kForEver = INT64_MAX;
 
@@ -59,9 +59,11 @@ bool stop_asked(const Control& control) {
 }
 
 // False when the attacher thought better of it or went away.
-bool wait_for_go(Control& control) {
+bool wait_for_go(Control& control, int line) {
+  const auto waits = [&] { return control.request.load(std::memory_order_acquire) == kWait; };
   const std::int64_t last = monotonic_ns() + kGoPatience;
-  while (control.request.load(std::memory_order_acquire) == kWait) {
+  while (waits()) {
+    if (is_cut(line) && waits()) return false;  // in this order: it lets go when it has said go
     if (monotonic_ns() > last) return false;
     rest(kTurn);
   }
@@ -132,7 +134,7 @@ State serve(Control& control, const Passed& passed) {
   const bool stood_by = passed.output < 0;
   if (stood_by && config.cupti.empty()) config.cupti = ai_prof::config().cupti;
   set_state(control, kReady);
-  if (!wait_for_go(control)) return kNoCuda;
+  if (!wait_for_go(control, passed.line)) return kNoCuda;
   const auto window = static_cast<std::int64_t>(config.duration_s * 1e9);
   const std::int64_t until = window > 0 ? control.go_at_ns.load() + window : kForEver;
   if (!wait_for_cuda(control, until)) return kNoCuda;

@@ -55,14 +55,17 @@ class Attacher {
     int ends[2];
     CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
     if (output >= 0) send(ends[0], output);
-    close(ends[0]);
+    line_ = ends[0];
     return g_attach(descriptor_, ends[1], -1);
   }
 
   void go() const {
     control->go_at_ns = monotonic_ns();
     control->request = kGo;
+    let_go();
   }
+
+  void let_go() const { close(line_); }
 
   bool reaches(State state) const {
     for (int i = 0; i < 2000 && control->state != state; ++i) {
@@ -93,6 +96,7 @@ class Attacher {
   }
 
   int descriptor_;
+  mutable int line_ = -1;
 };
 
 std::string settings(const std::string& more = "") {
@@ -134,6 +138,15 @@ void rounds_record_and_leave_cupti_free(const Folder& folder) {
     CHECK(calls.size() == 1 && calls.front().kind == format::kCallLaunch);
     CHECK(file.records<format::EndRecord>(format::kEnd).at(0).reason == format::kEndStop);
   }
+}
+
+void an_attacher_that_goes_before_its_go_is_noticed(const Folder& folder) {
+  const std::string path = folder.path / "gone";
+  const Attacher attacher(settings());
+  CHECK(attacher.enter(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) == 0);
+  CHECK(attacher.reaches(kReady));
+  attacher.let_go();
+  CHECK(attacher.reaches(kNoCuda));
 }
 
 void the_window_ends_by_itself(const Folder& folder) {
@@ -335,6 +348,7 @@ int main(int count, char** words) {
   g_now = reinterpret_cast<decltype(g_now)>(dlsym(mock, "mock_now"));
   g_mock->context_made = true;
   rounds_record_and_leave_cupti_free(folder);
+  an_attacher_that_goes_before_its_go_is_noticed(folder);
   the_window_ends_by_itself(folder);
   without_cuda_nothing_is_written(folder);
   cuda_may_come_up_while_it_is_waited_for(folder);

@@ -18,7 +18,7 @@ from ai_prof.cli.capture_options import (
     output_folder,
 )
 from ai_prof.cli.run import tell
-from ai_prof.collect.attach import Session, attach, stop, watch
+from ai_prof.collect.attach import Session, attach, size_of, stop, watch
 from ai_prof.collect.control import State
 from ai_prof.collect.stacks import Samplers
 from ai_prof.collect.tree import cuda_processes
@@ -116,14 +116,25 @@ def follow(sessions: Sequence[Session]) -> None:
 def conclude(sessions: Sequence[Session], output: Path) -> int:
     """Tell what was recorded. Raises when a capture failed or nothing used CUDA."""
     for session in sessions:
-        state = session.control.state
-        if session.control.message:
-            say(f"process {session.process.pid}: {session.control.message}")
-        if session.path is not None and session.path.stat().st_size == 0:
-            session.path.unlink()
-        if state == State.FAILED:
-            msg = f"the capture of process {session.process.pid} failed"
+        page, pid = session.control.read(), session.process.pid
+        if page.message:
+            say(f"process {pid}: {page.message}")
+        kept = None if session.path is None else size_of(session.path)
+        if session.path is not None and kept == 0:
+            session.path.unlink(missing_ok=True)
+        if page.state == State.FAILED:
+            msg = f"the capture of process {pid} failed"
             raise EnvironmentInvalidError(msg)
+        if session.path is not None and kept is None:
+            msg = f"{session.path} was removed while it was recorded: nothing is left of it"
+            raise EnvironmentInvalidError(msg)
+        if session.cut:
+            file = session.file(output)
+            left = f"what was recorded until then is in {file}" if file else "nothing was recorded until then"
+            msg = f"process {pid} ran another program meanwhile: {left}"
+            raise EnvironmentInvalidError(msg)
+        if not page.state.over:
+            say(f"process {pid} ended")
     if not any(output.glob("*.aiprof")):
         msg = "no process used CUDA in that time: there is nothing to show"
         raise NothingToCompareError(msg)

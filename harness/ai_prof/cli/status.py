@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from ai_prof.cli import say, shown
 from ai_prof.collect.attach import attached
 from ai_prof.errors import EXIT_PASS
 
@@ -21,19 +21,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """One line a process."""
+    pages, strange = attached()
     found = [
         {
             "pid": pid,
-            "state": control.state.name.lower().replace("_", " "),
-            "output": control.settings().get("AI_PROF_OUTPUT", ""),
+            "state": page.state.name.lower().replace("_", " "),
+            "output": page.settings.get("AI_PROF_OUTPUT", ""),
         }
-        for pid, control in sorted(attached(), key=lambda pair: pair[0])
+        for pid, page in sorted(pages, key=lambda pair: pair[0])
     ]
+    if strange:
+        say(f"left out {strange} that another version of ai-prof attached to, or that only pretend to be")
     if args.json:
         print(msgspec.json.format(msgspec.json.encode(found)).decode())
         return EXIT_PASS
     for each in found:
-        print("{pid}  {state}  {output}".format_map(each))
+        print(shown("{pid}  {state}  {output}".format_map(each)))
     if not found:
-        sys.stderr.write("ai-prof: no process that we may look into is attached to\n")
+        say("no process that we may look into is attached to")
     return EXIT_PASS

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
+from ai_prof.cli import say
 from ai_prof.collect.attach import stop_process
 from ai_prof.errors import EXIT_PASS
 
@@ -20,5 +20,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Stop it; 0 when its file is whole."""
     output = stop_process(args.pid)
-    sys.stderr.write(f"ai-prof: capture in {output}\n")
+    say(f"capture in {output}")
     return EXIT_PASS

@@ -13,10 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ai_prof.collect.autostart import library_path
-from ai_prof.collect.control import Control, State, find_control, find_standby
+from ai_prof.collect.control import (
+    Control,
+    Page,
+    State,
+    active_pages,
+    find_control,
+    find_pages,
+    find_standby,
+    pack_settings,
+)
 from ai_prof.collect.inject import inject
 from ai_prof.collect.procfs import PROC, Process
-from ai_prof.collect.refusal import why_refused
+from ai_prof.collect.refusal import ended_meanwhile, limit_reached, why_not
 from ai_prof.errors import AttachRefusedError, EnvironmentInvalidError, UsageError
 
 if TYPE_CHECKING:
@@ -37,17 +46,38 @@ class Session:
     control: Control
     path: Path | None  # of the file that we opened; a process that stood by opens its own
     pause_s: float  # how long a thread of it stood
+    line: socket.socket | None = None  # the agent goes away when it is closed before its go
+
+    def let_go(self) -> None:
+        """Leave the agent to itself: nothing is to be undone any more, or all that was begun is."""
+        if self.line is not None:
+            self.line.close()
 
     def file(self, folder: Path) -> Path | None:
         """The capture in `folder`; None where there is none, as without CUDA."""
         if self.path is not None:
-            return self.path if self.path.exists() and self.path.stat().st_size else None
-        return newest_file(folder, self.control.pid)
+            return self.path if size_of(self.path) else None
+        return newest_file(folder, self.control.read().pid)
 
     @property
     def over(self) -> bool:
-        """The capture has ended, or the process has."""
-        return self.control.state.over or not self.process.alive()
+        """The capture has ended, or the process has, or runs another program now."""
+        return self.control.state.over or not self.process.alive() or self.cut
+
+    @property
+    def cut(self) -> bool:
+        """The process runs another program now, without our agent."""
+        if self.control.served(self.process) or not self.process.has_memory():
+            return False
+        return not self.control.state.over  # in this order: the agent says so before it lets go of the page
+
+
+def size_of(path: Path) -> int | None:
+    """Bytes of the file; None where there is none any more."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 def newest_file(folder: Path, pid: int) -> Path | None:
@@ -77,6 +107,9 @@ def new_file(folder: Path, pid: int) -> tuple[int, Path]:
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), path
         except FileExistsError:
             number += 1
+        except FileNotFoundError as error:
+            msg = f"{folder} was removed meanwhile: name another folder with --output"
+            raise UsageError(msg) from error
 
 
 def _attach_one(process: Process, library: Path, settings: Mapping[str, str], cupti: int | None) -> Session:
@@ -87,23 +120,28 @@ def _attach_one(process: Process, library: Path, settings: Mapping[str, str], cu
             raise AttachRefusedError(msg)
         found = find_standby(process)
     except PermissionError as error:
-        raise why_refused(process) from error
+        raise why_not(process) from error
     if found is not None:
-        return _wake(process, *found, settings)
+        return _wake(process, found, settings)
     output, path = new_file(Path(settings["AI_PROF_OUTPUT"]), process.pid)
     try:
         injected = inject(process, library, settings, output, cupti)
-        session = Session(process, injected.control, path, injected.pause_s)
-        _await_ready(session)
     except BaseException:
-        path.unlink()
+        path.unlink(missing_ok=True)
         raise
     finally:
         os.close(output)
+    session = Session(process, injected.control, path, injected.pause_s, injected.line)
+    try:
+        _await_ready(session)
+    except BaseException:
+        session.let_go()
+        path.unlink(missing_ok=True)
+        raise
     return session
 
 
-def _wake(process: Process, control: Control, page: Path, settings: Mapping[str, str]) -> Session:
+def _wake(process: Process, control: Control, settings: Mapping[str, str]) -> Session:
     """Let a process that stands by record into a file of its own: no ptrace, no thread of it stands."""
     folder = Path(settings["AI_PROF_OUTPUT"])
     inside = process.path / "root" / folder.relative_to("/")
@@ -113,15 +151,19 @@ def _wake(process: Process, control: Control, page: Path, settings: Mapping[str,
             "name a folder that both see with --output"
         )
         raise AttachRefusedError(msg)
-    with page.open("r+b") as file:
+    with control.path.open("r+b") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             msg = f"process {process.pid} is being attached to by another: try again later"
             raise AttachRefusedError(msg) from error
         session = Session(process, control, None, 0.0)
-        control.wake(settings)
-        _await_ready(session)
+        try:
+            control.wake(settings)
+            _await_ready(session)
+        except BaseException:
+            control.stop()
+            raise
     return session
 
 
@@ -129,11 +171,14 @@ def _await_ready(session: Session) -> None:
     deadline = time.monotonic() + _READY_SECONDS
     while session.control.state == State.PREPARED and time.monotonic() < deadline:
         if not session.process.alive():
-            msg = f"process {session.process.pid} ended while it was being attached to"
+            raise ended_meanwhile(session.process)
+        if session.cut:
+            msg = f"process {session.process.pid} ran another program while it was attached to: try again"
             raise UsageError(msg)
         time.sleep(0.002)
     if session.control.state != State.READY:
-        why = session.control.message or "its agent did not start"
+        limit = limit_reached(session.process) or "its agent could not start a thread (ulimit -u, ulimit -v)"
+        why = session.control.message or limit
         msg = f"cannot attach to process {session.process.pid}: {why}"
         raise AttachRefusedError(msg)
 
@@ -148,19 +193,23 @@ def attach(pids: Sequence[int], output: Path, options: Mapping[str, str]) -> lis
     if library is None:
         msg = "this installation has no native capture library: install ai-prof on Linux with a C++ compiler"
         raise EnvironmentInvalidError(msg)
-    output.mkdir(parents=True, exist_ok=True)
     settings = {
         "AI_PROF_ENABLE": "1",
         "AI_PROF_OUTPUT": str(output.resolve()),
         "AI_PROF_CAPTURE_ID": secrets.token_hex(8),
         **options,
     }
+    pack_settings(settings)  # what it refuses is refused before any target is touched
+    processes = [Process(pid) for pid in pids]
+    for process in processes:
+        process.refuse_thread()
+    output.mkdir(parents=True, exist_ok=True)
     offered = find_cupti(os.environ)
     cupti = os.open(offered, os.O_RDONLY | os.O_CLOEXEC) if offered else None
     sessions: list[Session] = []
     try:
-        for pid in pids:
-            sessions.append(_attach_one(Process(pid), Path(library), settings, cupti))  # noqa: PERF401 - undone below
+        for process in processes:
+            sessions.append(_attach_one(process, Path(library), settings, cupti))  # noqa: PERF401 - undone below
         at = time.monotonic_ns() + _TOGETHER_NS
         for session in sessions:
             session.control.go(at)
@@ -168,9 +217,11 @@ def attach(pids: Sequence[int], output: Path, options: Mapping[str, str]) -> lis
         for session in sessions:
             session.control.stop()
             if session.path is not None:
-                session.path.unlink()
+                session.path.unlink(missing_ok=True)
         raise
     finally:
+        for session in sessions:
+            session.let_go()
         if cupti is not None:
             os.close(cupti)
     return sessions
@@ -201,29 +252,29 @@ def stop_process(pid: int) -> Path:
     Raises UsageError when the process does not exist or is not attached to.
     """
     process = Process(pid)
-    process.status()
+    process.refuse_thread()
     try:
-        control = find_control(process)
+        found = next(active_pages(process), None)
     except PermissionError as error:
-        raise why_refused(process) from error
-    if control is None:
+        raise why_not(process) from error
+    if found is None:
         msg = f"process {pid} is not attached to"
         raise UsageError(msg)
-    output = Path(control.settings()["AI_PROF_OUTPUT"])
+    control, page = found
     stop([Session(process, control, None, 0.0)])
-    return output
+    return Path(page.settings["AI_PROF_OUTPUT"])
 
 
-def attached() -> list[tuple[int, Control]]:
-    """The processes that we may look into and that are attached to."""
-    found = []
+def attached() -> tuple[list[tuple[int, Page]], int]:
+    """The processes that we may look into and that are attached to; how many pages are not ours."""
+    found, strange = [], 0
     for path in PROC.iterdir():
         if not path.name.isdigit():
             continue
         try:
-            control = find_control(Process(int(path.name)))
-        except (PermissionError, UsageError, ProcessLookupError):
+            pages = list(find_pages(Process(int(path.name))))
+        except (UsageError, OSError):  # it ended, or we may not look
             continue
-        if control is not None:
-            found.append((int(path.name), control))
-    return found
+        found += [(int(path.name), page) for control, page in pages if page and control.is_active(page)]
+        strange += sum(page is None for _, page in pages)
+    return found, strange

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import ctypes
 import errno
 import os
+import signal
 import socket
 import struct
 import time
@@ -18,12 +20,12 @@ from ai_prof.collect.borrow import Borrowed, borrow
 from ai_prof.collect.control import NAME, Control
 from ai_prof.collect.memory import Memory
 from ai_prof.collect.ptrace import ThreadGoneError
-from ai_prof.collect.refusal import why_refused
+from ai_prof.collect.refusal import ended_meanwhile, limit_reached, why_not
 from ai_prof.collect.target import LIBRARY, Target, examine, library_entry
 from ai_prof.errors import AttachRefusedError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from ai_prof.collect.procfs import Process
 
@@ -31,6 +33,8 @@ _MFD_CLOEXEC = 1
 _RTLD_NOW = 2
 _UNIX_STREAM_CLOEXEC = (1, 1 | 0o2000000)
 _NO_LIBRARY = 2**32 - 1  # -1 as an int
+_THREADS = 3  # that may end under our hands before we give up
+_ANSWERED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -40,6 +44,7 @@ class Injected:
     """An agent that waits for its go."""
 
     control: Control
+    line: socket.socket  # the agent goes away when it is closed before its go
     pause_s: float  # how long the borrowed thread stood
 
 
@@ -56,11 +61,13 @@ def _checked(result: int, what: str) -> int:
     raise _Step(f"{what}: {reason}")
 
 
-def _new_memfd(borrowed: Borrowed, name: str) -> tuple[int, int]:
-    """Make a memfd in the target: its descriptor of it, and ours."""
+def _new_memfd(borrowed: Borrowed, name: str, opened: list[int]) -> tuple[int, int]:
+    """Make a memfd in the target: its descriptor of it, which joins `opened`, and ours."""
     at = borrowed.scratch(name.encode() + b"\0")
     number = _checked(borrowed.system_call(cpu.NR_MEMFD_CREATE, at, _MFD_CLOEXEC), "it can't make a memfd")
-    return number, _open_memfd(borrowed.descriptors / str(number), name)
+    own = _open_memfd(borrowed.descriptors / str(number), name)
+    opened.append(number)
+    return number, own
 
 
 def _open_memfd(path: Path, name: str) -> int:
@@ -77,29 +84,33 @@ def _open_memfd(path: Path, name: str) -> int:
         os.close(seen)
 
 
-def _load_library(borrowed: Borrowed, target: Target, memory: Memory, image: bytes) -> tuple[int, int]:
+def _load_library(
+    borrowed: Borrowed, target: Target, memory: Memory, image: bytes, opened: list[int]
+) -> tuple[int, int]:
     """Load our library from memory. The agent's entry, and the target's descriptor of the image."""
-    descriptor, own = _new_memfd(borrowed, LIBRARY)
+    descriptor, own = _new_memfd(borrowed, LIBRARY, opened)
     with os.fdopen(own, "wb") as file:
         file.write(image)
     at = borrowed.scratch(f"/proc/thread-self/fd/{descriptor}\0".encode())
     borrowed.function(target.dlopen, at, _RTLD_NOW | target.dlopen_flag)
     entry = library_entry(target.process, memory)
     if entry is None:
-        borrowed.system_call(cpu.NR_CLOSE, descriptor)
-        why = "its loader refused our library, which needs glibc 2.28 or newer and a /proc of its own"
-        raise _Step(why)
+        needs = "its loader refused our library, which needs glibc 2.28 or newer and a /proc of its own"
+        raise _Step(limit_reached(target.process) or needs)
     return entry, descriptor
 
 
-def _pass_descriptors(borrowed: Borrowed, process: Process, descriptors: list[int]) -> int:
-    """Queue our `descriptors` in a socket of the target; the target's end of it.
+def _pass_descriptors(
+    borrowed: Borrowed, process: Process, descriptors: list[int], opened: list[int]
+) -> tuple[int, socket.socket]:
+    """Queue our `descriptors` in a socket of the target; the target's end of it, and ours.
 
     Works across namespaces and users: the target makes the pair, and we take a copy of one end.
     """
     at = borrowed.scratch(bytes(8))
     _checked(borrowed.system_call(cpu.NR_SOCKETPAIR, *_UNIX_STREAM_CLOEXEC, 0, at), "it can't make a socket")
     ours, theirs = struct.unpack("<ii", borrowed.read(at, 8))
+    opened += [theirs, ours]
     handle = os.pidfd_open(process.pid)
     try:
         copy: int = _libc.syscall(cpu.NR_PIDFD_GETFD, handle, ours, 0)
@@ -110,14 +121,14 @@ def _pass_descriptors(borrowed: Borrowed, process: Process, descriptors: list[in
     if copy >= 0 and not os.path.samestat(os.fstat(copy), (borrowed.descriptors / str(ours)).stat()):
         os.close(copy)
         copy, why = -1, "its threads do not share their descriptors: start it with `ai-prof run`"
-    borrowed.system_call(cpu.NR_CLOSE, ours)
     if copy < 0:
-        borrowed.system_call(cpu.NR_CLOSE, theirs)
         raise _Step(why)
-    with socket.socket(fileno=copy) as end:
-        rights = array.array("i", descriptors).tobytes()
-        end.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-    return int(theirs)
+    end = socket.socket(fileno=copy)
+    rights = array.array("i", descriptors).tobytes()
+    end.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    borrowed.system_call(cpu.NR_CLOSE, ours)
+    opened.remove(ours)
+    return int(theirs), end
 
 
 def _start_agent(  # noqa: PLR0913, PLR0917 - what one sequence of calls needs
@@ -127,20 +138,89 @@ def _start_agent(  # noqa: PLR0913, PLR0917 - what one sequence of calls needs
     image: bytes,
     settings: Mapping[str, str],
     passed: list[int],
-) -> Control:
+    opened: list[int],
+) -> tuple[Control, socket.socket]:
     entry = library_entry(target.process, memory)
     library = _NO_LIBRARY
     if entry is None:
-        entry, library = _load_library(borrowed, target, memory, image)
-    page, own = _new_memfd(borrowed, NAME)
-    try:
-        control = Control.create(own, settings)
-        theirs = _pass_descriptors(borrowed, target.process, passed)
-    except _Step:
-        borrowed.system_call(cpu.NR_CLOSE, page)
-        raise
+        entry, library = _load_library(borrowed, target, memory, image, opened)
+    page, own = _new_memfd(borrowed, NAME, opened)
+    control = Control.create(own, target.process.path / "fd" / str(page), settings)
+    theirs, line = _pass_descriptors(borrowed, target.process, passed, opened)
+    opened.clear()  # the agent takes them over
     borrowed.function(entry, page, theirs, library)
-    return control
+    return control, line
+
+
+def _close(borrowed: Borrowed, opened: list[int]) -> None:
+    while opened:
+        borrowed.system_call(cpu.NR_CLOSE, opened[-1])
+        opened.pop()
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C and its like wait until what was opened in the target has found its owner."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ANSWERED)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _borrowing(target: Target, memory: Memory, opened: list[int]) -> Iterator[tuple[Borrowed, float]]:
+    """A thread of the target, given back at the end, and when it stopped.
+
+    What of `opened` is ours then is closed, as far as the thread is in our hands.
+    """
+    borrowed, began = borrow(target, memory)
+    with _uninterrupted():
+        try:
+            yield borrowed, began
+        finally:
+            with contextlib.suppress(ThreadGoneError):
+                _close(borrowed, opened)
+            borrowed.give_back()
+
+
+def _attempt(  # noqa: PLR0913, PLR0917 - what one sequence of calls needs
+    target: Target,
+    memory: Memory,
+    image: bytes,
+    settings: Mapping[str, str],
+    passed: list[int],
+    opened: list[int],
+) -> Injected | None:
+    """Start the agent by one thread; None where that ended, and its process did not."""
+    try:
+        with _borrowing(target, memory, opened) as (borrowed, began):
+            _close(borrowed, opened)  # of a thread that ended
+            control, line = _start_agent(borrowed, target, memory, image, settings, passed, opened)
+        return Injected(control, line, time.perf_counter() - began)
+    except ThreadGoneError:
+        if target.process.has_memory():
+            return None
+        raise
+
+
+def _inject(
+    target: Target, memory: Memory, image: bytes, settings: Mapping[str, str], passed: list[int]
+) -> Injected:
+    opened: list[int] = []  # in the target, and ours to close
+    try:
+        for _ in range(_THREADS):
+            injected = _attempt(target, memory, image, settings, passed, opened)
+            if injected is not None:
+                return injected
+        raise ThreadGoneError
+    finally:
+        if opened:  # the thread was no longer in our hands
+            with (
+                contextlib.suppress(AttachRefusedError, UsageError, ThreadGoneError, OSError),
+                _borrowing(target, memory, opened),
+            ):
+                pass
 
 
 def inject(
@@ -152,21 +232,26 @@ def inject(
     none. Raises UsageError when there is no such process, AttachRefusedError when it can't be done.
     """
     passed = [output] if cupti is None else [output, cupti]
+    process.status()
+    if not process.has_memory():
+        why = "it has ended and is a zombie, or is a thread of the kernel"
+        msg = f"cannot attach to process {process.pid}: {why}"
+        raise AttachRefusedError(msg)
     try:
         with Memory(process, write=True) as memory:
-            target = examine(process, memory)
-            image = library.read_bytes()
-            borrowed, began = borrow(target, memory)
-            try:
-                control = _start_agent(borrowed, target, memory, image, settings, passed)
-            finally:
-                borrowed.give_back()
-            return Injected(control, time.perf_counter() - began)
-    except ThreadGoneError as error:
-        msg = f"process {process.pid} ended while it was being attached to"
-        raise UsageError(msg) from error
+            return _inject(examine(process, memory), memory, library.read_bytes(), settings, passed)
     except PermissionError as error:
-        raise why_refused(process) from error
+        raise why_not(process) from error
+    except (ThreadGoneError, ProcessLookupError, FileNotFoundError, struct.error) as error:
+        raise _gone(process) from error
     except _Step as error:
         msg = f"cannot attach to process {process.pid}: {error}"
         raise AttachRefusedError(msg) from error
+
+
+def _gone(process: Process) -> UsageError:
+    """What to say where something of `process` was there before and is not now."""
+    if not process.has_memory():
+        return ended_meanwhile(process)
+    why = "it ran another program, or the threads that were borrowed ended"
+    return UsageError(f"process {process.pid} changed while it was being attached to ({why}): try again")

@@ -102,11 +102,39 @@ class Process:
             return ""
 
     def alive(self) -> bool:
-        """False when it is gone or a zombie."""
+        """False when it is gone or a zombie; a first thread that has ended does not end the others."""
         try:
-            return self.status().get("State", "Z")[0] not in "ZX"
+            if self.status().get("State", "Z")[0] not in "ZX":
+                return True
+            return len(self.threads()) > 1
         except UsageError:
             return False
+
+    def has_memory(self) -> bool:
+        """False when it is about to end, a zombie or a thread of the kernel."""
+        try:
+            return bool(self.maps())
+        except UsageError:
+            return False
+        except PermissionError:  # the kernel refuses only what is there
+            return True
+
+    def limits(self) -> dict[str, int]:
+        """Its soft limits by the names that /proc/PID/limits has; not those that are unlimited."""
+        lines = (line[:26].strip() + "\t" + line[26:] for line in self.read("limits").splitlines()[1:])
+        words = (line.partition("\t")[::2] for line in lines)
+        return {name: int(rest.split()[0]) for name, rest in words if rest.split()[0].isdigit()}
+
+    def users(self) -> set[int]:
+        """The ids of the users that it runs as."""
+        return {int(word) for word in self.status().get("Uid", "").split()}
+
+    def refuse_thread(self) -> None:
+        """Raises UsageError when its id is that of a thread, or of no process."""
+        leader = self.status().get("Tgid", str(self.pid))
+        if leader != str(self.pid):
+            msg = f"{self.pid} is a thread of process {leader}: name that, with --pid {leader}"
+            raise UsageError(msg)
 
     def inner_pid(self) -> int:
         """Its id in its own PID namespace."""

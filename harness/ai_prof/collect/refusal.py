@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ai_prof.errors import AttachRefusedError
+from ai_prof.errors import AttachRefusedError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ai_prof.collect.procfs import Process
+    from ai_prof.errors import AiProfError
 
 _CAP_SYS_PTRACE = 19
+_SPARE_BYTES = 16 << 20  # of address space: the library and the stack of its thread
+_SPARE_DESCRIPTORS = 1  # what the loader opens beside the library's own
 _CONTAINER = "in a container add the capability SYS_PTRACE (--cap-add SYS_PTRACE)"
 
 
@@ -58,3 +61,26 @@ def why_refused(process: Process, user: int | None = None) -> AttachRefusedError
     else:
         why = "the kernel's security module or a user namespace forbids it: run it on the host, as root"
     return AttachRefusedError(f"cannot attach to process {process.pid}: {why}")
+
+
+def ended_meanwhile(process: Process) -> UsageError:
+    """What to say of a target that is no more."""
+    return UsageError(f"process {process.pid} ended while it was being attached to")
+
+
+def why_not(process: Process) -> AiProfError:
+    """The reason for an EPERM or EACCES: the kernel refuses what ends just now, too."""
+    return why_refused(process) if process.has_memory() else ended_meanwhile(process)
+
+
+def limit_reached(process: Process) -> str | None:
+    """A limit of `process` that leaves no room for our library and its thread; None where none does."""
+    limits = process.limits()
+    files = limits.get("Max open files")
+    if files is not None and len(list((process.path / "fd").iterdir())) + _SPARE_DESCRIPTORS > files:
+        return f"it has no file descriptor left of its {files} (ulimit -n)"
+    space = limits.get("Max address space")
+    used = int(process.status().get("VmSize", "0").split()[0]) << 10
+    if space is not None and used + _SPARE_BYTES > space:
+        return f"its limit of {space >> 20} MB of address space leaves our library no room (ulimit -v)"
+    return None

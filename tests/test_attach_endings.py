@@ -1,0 +1,228 @@
+"""However an attach ends, by whatever of it, no capture goes on and nothing of ours stays in the target."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from attach_targets import Target, ai_prof, command, environment, mocks, ptrace_works, until
+
+from ai_prof.collect import inject as injecting
+from ai_prof.collect.attach import attach, stop
+from ai_prof.collect.control import Control, State, find_control
+from ai_prof.collect.procfs import Process
+from ai_prof.collect.ptrace import ThreadGoneError
+from ai_prof.errors import AttachRefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+EXECS = """
+import ctypes, os, signal, sys, threading, time
+ctypes.CDLL(sys.argv[1]), ctypes.CDLL(sys.argv[2])
+signal.signal(signal.SIGUSR1, lambda *_: os.execvp("sleep", ["sleep", "600"]))
+threading.Thread(target=threading.Event().wait, daemon=True).start()  # as CUDA's own threads do
+print("up", flush=True)
+while True:
+    time.sleep(0.05)
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ptrace_is_allowed() -> None:
+    """As in test_attach."""
+    mocks()
+    ptrace_works()
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Iterator[Target]:
+    """A program of CUDA that waits in poll."""
+    started = Target(tmp_path / "target")
+    yield started
+    started.kill()
+
+
+@pytest.fixture
+def changing(tmp_path: Path) -> Iterator[Process]:
+    """A program that runs another one at SIGUSR1."""
+    cupti = shutil.copy(mocks() / "libcupti_mock.so", tmp_path / "libcupti.so.13")
+    driver = shutil.copy(mocks() / "libcuda_mock.so", tmp_path / "libcuda.so.1")
+    program = subprocess.Popen([sys.executable, "-c", EXECS, driver, cupti], stdout=subprocess.PIPE)
+    assert program.stdout is not None
+    assert program.stdout.readline() == b"up\n"
+    yield Process(program.pid)
+    program.kill()
+    program.communicate()
+
+
+def record(pid: int, output: Path, stderr: int = subprocess.PIPE) -> subprocess.Popen[str]:
+    """An attacher without a duration, when the capture is under way."""
+    attacher = subprocess.Popen(
+        command("attach", "--pid", pid, "--output", output), env=environment(),
+        stdout=subprocess.DEVNULL, stderr=stderr, text=True,
+    )  # fmt: skip
+
+    def records() -> bool:
+        control = find_control(Process(pid))
+        return control is not None and control.state == State.RECORDING
+
+    assert until(records)
+    return attacher
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("errors", ["full", "closed", "read"])
+def test_no_capture_outlives_its_attacher(number: int, errors: str, target: Target, tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    if errors == "closed":
+        os.close(reader)
+    with Path("/dev/full").open("wb") as full:
+        attacher = record(target.pid, tmp_path / "out", full.fileno() if errors == "full" else writer)
+    os.close(writer)
+    attacher.send_signal(number)
+    assert attacher.wait(300) == 0
+    if errors != "closed":
+        os.close(reader)
+    assert target.count("subscribed") == 0
+    assert until(lambda: find_control(target.process) is None)
+    target.assert_goes_on()
+
+
+def test_a_fault_ends_the_capture(target: Target, tmp_path: Path) -> None:
+    fault = (
+        "import sys\nfrom ai_prof import cli\nfrom ai_prof.cli import attach\n"
+        "def follow(_):\n    raise ValueError\n"
+        "attach.follow = follow\nsys.exit(cli.main(sys.argv[1:]))\n"
+    )
+    words = [sys.executable, "-c", fault, "attach", "--pid", str(target.pid), "--output", tmp_path / "out"]
+    done = subprocess.run(words, env=environment(), capture_output=True, check=False)
+    assert done.returncode == 70
+    assert until(lambda: find_control(target.process) is None)
+
+
+def test_an_attacher_killed_before_its_go_is_noticed(target: Target, tmp_path: Path) -> None:
+    before = target.descriptors()
+    child = os.fork()
+    if child == 0:
+        Control.go = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment, misc]
+        try:
+            attach([target.pid], tmp_path / "out", {})
+        finally:
+            os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    assert until(lambda: find_control(target.process) is None, 30)
+    assert until(lambda: target.descriptors() == before)
+
+
+@pytest.mark.parametrize("verb", [("attach", "--duration", "0.3"), ("stop",)])
+def test_a_thread_is_not_attached_to(verb: tuple[str, ...], target: Target, tmp_path: Path) -> None:
+    before = target.descriptors()
+    thread = next(each for each in target.process.threads() if each != target.pid)
+    also = ("--pid", target.pid, "--output", tmp_path / "out") if verb[0] == "attach" else ()
+    done = ai_prof(*verb, *also, "--pid", thread)
+    assert done.returncode == 2
+    assert f"{thread} is a thread of process {target.pid}" in done.stderr
+    assert target.descriptors() == before
+
+
+def test_a_zombie_is_refused(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    assert until(lambda: not Process(gone.pid).alive())
+    done = ai_prof("attach", "--pid", gone.pid, "--output", tmp_path / "out")
+    gone.wait()
+    assert done.returncode == 4
+    assert "is a zombie, or is a thread of the kernel" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_target_that_runs_another_program_is_told(changing: Process, tmp_path: Path) -> None:
+    attacher = record(changing.pid, tmp_path / "out")
+    os.kill(changing.pid, signal.SIGUSR1)
+    _, errors = attacher.communicate(timeout=300)
+    assert attacher.returncode == 4
+    file = next((tmp_path / "out").glob("*.aiprof"), None)
+    left = f"what was recorded until then is in {file}" if file else "nothing was recorded until then"
+    assert f"process {changing.pid} ran another program meanwhile: {left}" in errors
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_an_output_that_is_removed_is_told(what: str, target: Target, tmp_path: Path) -> None:
+    attacher = record(target.pid, tmp_path / "out")
+    if what == "folder":
+        shutil.rmtree(tmp_path / "out")
+    else:
+        next((tmp_path / "out").glob("*.aiprof")).unlink()
+    attacher.send_signal(signal.SIGINT)
+    _, errors = attacher.communicate(timeout=300)
+    assert attacher.returncode == 4
+    assert "was removed while it was recorded" in errors
+    target.assert_goes_on()
+
+
+def test_a_borrowed_thread_that_ends_is_replaced(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, passes = target.descriptors(), []
+    original = injecting._pass_descriptors
+
+    def ends_once(*words: object) -> object:
+        passes.append(None)
+        if len(passes) == 1:
+            raise ThreadGoneError
+        return original(*words)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(injecting, "_pass_descriptors", ends_once)
+    sessions = attach([target.pid], tmp_path / "out", {})
+    assert until(lambda: sessions[0].control.state == State.RECORDING)
+    stop(sessions)
+    assert len(passes) == 2
+    assert until(lambda: target.descriptors() == before)
+    target.assert_goes_on()
+
+
+def links(target: Target) -> list[Path]:
+    return sorted(path.readlink() for path in (target.process.path / "fd").iterdir())
+
+
+def test_what_fails_half_way_leaves_no_descriptor(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = links(target)
+
+    def refuses(_: int) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", refuses)
+    with pytest.raises(OSError, match="Too many open files"):
+        attach([target.pid], tmp_path / "out", {})
+    assert links(target) == before
+    target.assert_goes_on()
+
+
+def spare_descriptors(process: Process) -> tuple[int, int]:
+    return resource.RLIMIT_NOFILE, max(int(path.name) for path in (process.path / "fd").iterdir()) + 2
+
+
+def spare_space(process: Process) -> tuple[int, int]:
+    return resource.RLIMIT_AS, (int(process.status()["VmSize"].split()[0]) << 10) + (5 << 20)
+
+
+@pytest.mark.parametrize(("limit", "told"), [(spare_descriptors, "ulimit -n"), (spare_space, "ulimit -v")])
+def test_a_limit_of_the_target_is_named(
+    limit: Callable[[Process], tuple[int, int]], told: str, target: Target, tmp_path: Path
+) -> None:
+    kind, most = limit(target.process)
+    resource.prlimit(target.pid, kind, (most, most))
+    before = target.descriptors()
+    with pytest.raises(AttachRefusedError, match=told):
+        attach([target.pid], tmp_path / "out", {})
+    assert target.descriptors() == before
+    target.assert_goes_on()

@@ -16,7 +16,7 @@ import pytest
 from attach_targets import Target, ai_prof, command, environment, mocks, ptrace_works, until
 
 from ai_prof.collect import attach as attaching
-from ai_prof.collect import ptrace
+from ai_prof.collect import borrow, ptrace
 from ai_prof.collect.attach import attach, stop
 from ai_prof.collect.control import State, find_control
 from ai_prof.collect.procfs import Process
@@ -294,6 +294,31 @@ def test_a_python_program_is_captured(tmp_path: Path) -> None:
         assert len(list((tmp_path / "out").glob("*.aiprof"))) == 1
         for _ in range(20):
             assert program.stdout.readline() == "step\n"
+        assert program.poll() is None
+    finally:
+        program.kill()
+        program.communicate()
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_a_thread_that_loads_a_library_is_not_borrowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits in an initializer, with the loader's lock: ours would be loaded in the middle of another."""
+    source = tmp_path / "slow.c"
+    source.write_text(
+        "#include <unistd.h>\n__attribute__((constructor)) static void slow(void) {\n"
+        '  if (write(1, "up\\n", 3) == 3) sleep(600);\n}\n'
+    )
+    subprocess.run(["cc", "-shared", "-fPIC", source, "-o", tmp_path / "libslow.so"], check=True)
+    script = f"import ctypes; ctypes.CDLL({str(tmp_path / 'libslow.so')!r})"
+    program = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    try:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "up\n"
+        monkeypatch.setattr(borrow, "FIND_SECONDS", 0.5)
+        with pytest.raises(AttachRefusedError, match="no thread to borrow"):
+            attach([program.pid], tmp_path / "out", {})
         assert program.poll() is None
     finally:
         program.kill()

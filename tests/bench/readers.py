@@ -1,6 +1,6 @@
 """How fast traces are read, and how much memory that takes.
 
-Kineto: read a torch.profiler trace, then kernel busy and idle of each device, against HolisticTraceAnalysis
+Kineto: read a torch.profiler trace, then busy and idle of each device, against HolisticTraceAnalysis
 (HTA), on the traces given and on a generated one of a million events. Native: the whole summary of generated
 captures of 1, 2, 5 and 10 million records.
 

@@ -30,6 +30,7 @@ _HOLD_SECONDS = 10.0  # for all that is done on the thread
 _STACK_ROOM = 96 << 10  # for dlopen and the library's initializers
 _SCAN_BYTES = 64 << 10
 _NEAR_WORDS = 512
+_OWNED = array("I", (1, 1))  # one user, and PTHREAD_MUTEX_RECURSIVE_NP
 _SIGSETXID = 33  # glibc's, of setuid(): its caller holds locks until every thread has answered
 _NOT_HELD = (  # nor those that a fault raises: the kernel kills where they are blocked
     signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS, _SIGSETXID,
@@ -172,9 +173,24 @@ def _has_room(target: Target, stack: int) -> bool:
     return False
 
 
-def _is_safe(target: Target, memory: Memory, stack: int) -> bool:
-    """No signal handler below, and no allocator or loader near the top of the stack."""
+def _owns_loader(target: Target, memory: Memory, thread: int) -> bool:
+    """Whether a lock of the loader's is the thread's, as while it loads a library.
+
+    What a stack holds of the loader's code tells less: much of it is left from the first call of a function.
+    The locks lie in the loader's state as pthread_mutex_t: lock, count, owner, users, kind (recursive).
+    """
+    start, size = target.loader_state
+    words = array("I", memory.read(start, size // 4 * 4))
+    own = target.process.inner_thread(thread)
+    owned = (i for i in range(len(words) - 4) if words[i + 2] == own)
+    return any(words[i] in {1, 2} and words[i + 1] > 0 and words[i + 3 : i + 5] == _OWNED for i in owned)
+
+
+def _is_safe(target: Target, memory: Memory, stack: int, thread: int) -> bool:
+    """No signal handler below, no allocator near the top of the stack, and no lock of the loader's."""
     try:
+        if _owns_loader(target, memory, thread):
+            return False
         content = memory.read(stack, _SCAN_BYTES)
     except OSError:
         return False
@@ -221,7 +237,7 @@ def _try_borrow(target: Target, memory: Memory, thread: int) -> Borrowed | None:
     registers = cpu.unpack(tracee.get(cpu.GENERAL))
     if stop.kind == "interrupt" and cpu.waits(registers):
         stack = registers["rsp"]
-        if _has_room(target, stack) and _is_safe(target, memory, stack):
+        if _has_room(target, stack) and _is_safe(target, memory, stack, thread):
             try:
                 return Borrowed(target, tracee, memory, registers)
             except OSError:  # the stack can't be written

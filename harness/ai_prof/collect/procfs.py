@@ -136,6 +136,11 @@ class Process:
             msg = f"{self.pid} is a thread of process {leader}: name that, with --pid {leader}"
             raise UsageError(msg)
 
+    def inner_thread(self, thread: int) -> int:
+        """The id of `thread` in the process's own PID namespace."""
+        text = (self.path / "task" / str(thread) / "status").read_text(errors="surrogateescape")
+        return next(int(line.split()[-1]) for line in text.splitlines() if line.startswith("NSpid:"))
+
     def inner_pid(self) -> int:
         """Its id in its own PID namespace."""
         status = self.status()

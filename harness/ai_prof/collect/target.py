@@ -36,7 +36,7 @@ class Target:
     dlopen: int
     dlopen_flag: int
     loader_state: tuple[int, int]  # address and size of the loader's global state, locks included
-    delicate: list[tuple[int, int]]  # code of the loader and of allocators
+    delicate: list[tuple[int, int]]  # code of allocators
 
     def is_delicate(self, address: int) -> bool:
         """Whether `address` lies in code that holds locks which dlopen may want."""
@@ -118,9 +118,5 @@ def examine(process: Process, memory: Memory) -> Target:
     loader_state = find_symbol(memory, loader, "_rtld_global") if loader is not None else None
     if restorer is None or dlopen is None or loader_state is None:
         raise _refuse(process, "its C library is not a glibc that is known: start it with `ai-prof run`")
-    delicate = [
-        (m.start, m.end)
-        for m in maps
-        if "x" in m.permissions and (_LOADER.search(m.path) or _ALLOCATOR.search(m.path))
-    ]
+    delicate = [(m.start, m.end) for m in maps if "x" in m.permissions and _ALLOCATOR.search(m.path)]
     return Target(process, maps, restorer, *dlopen, loader_state, delicate)

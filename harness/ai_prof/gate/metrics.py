@@ -116,7 +116,7 @@ METRICS: dict[str, Metric] = {
         # What is not busy is gap or copies: gap ratio, overlap or latency must carry it.
         Metric(
             key="kernel_busy",
-            label="kernel busy",
+            label="GPU busy",
             unit="ratio",
             direction=-1,
             scale=Scale.RAW,

@@ -243,6 +243,14 @@ def test_three_kinds_of_better_are_told_apart(latency, kernel_time, said):
     assert (verdict.reason is Reason.IMPROVED) == (latency < 4)
 
 
+def test_more_work_is_no_idle_time_filled():
+    """The device is busier, and so is what the iteration takes."""
+    baseline = Machine(3, session_sd=0.001, run_sd=0.001).baseline(10)
+    verdict = screened(candidates(latency=6.0, kernel_time=5.6), baseline, priors=QUIET)
+    assert cell(verdict, "kernel_busy").candidate > cell(verdict, "kernel_busy").baseline
+    assert not any("nothing gained" in note for note in verdict.notes)
+
+
 def test_not_judged_is_said():
     verdict = screened(candidates(latency=4.4))
     latency = cell(verdict, "iteration_ms")

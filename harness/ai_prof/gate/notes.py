@@ -31,7 +31,8 @@ def kind_of_change(totals: Totals) -> list[str]:
         return ["true acceleration: the device is busier and latency fell"]
     if faster:
         return ["less work: latency fell, and the device is no busier"]
-    if busier and not totals.shrank("iteration_ms"):
+    latency = totals.stored("iteration_ms")
+    if busier and latency is not None and not latency.real:
         return ["idle time filled, nothing gained: the device is busier, and latency did not fall"]
     return []
 

@@ -98,7 +98,8 @@ def test_a_spoiled_page_is_no_page(name: str) -> None:
 @given(st.binary(max_size=5000), st.booleans())
 def test_any_bytes_are_a_page_or_spoiled(content: bytes, ours: bool) -> None:
     with contextlib.suppress(SpoiledPageError):
-        parse_page((page()[:8] + content).ljust(4096, b"\0") if ours else content)
+        found = parse_page((page()[:8] + content).ljust(4096, b"\0") if ours else content)
+        assert found.state in State
 
 
 @given(st.dictionaries(st.from_regex(r"[A-Z_]+", fullmatch=True), st.text().filter(lambda t: "\0" not in t)))

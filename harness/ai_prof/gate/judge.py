@@ -55,11 +55,6 @@ class Totals:
             and (item.interval[1] <= -item.floor.relative)
         )
 
-    def shrank(self, key: str) -> bool:
-        """Whether a metric got better beyond its floors, tested or not."""
-        item = self.stored(key)
-        return item is not None and item.better and item.real
-
     def excused(self, item: Comparison) -> str | None:
         """Why a share or a place that moved the wrong way is none the worse: faster work leaves it behind."""
         key = item.metric.key

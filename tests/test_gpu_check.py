@@ -30,10 +30,15 @@ ENDLESS = check.Part("endless", 0, 1, ("-c", "import time; time.sleep(600)"), "^
 
 
 @pytest.fixture
-def call(monkeypatch, tmp_path, capsys):
+def gpus():
+    return ["GPU-a"]
+
+
+@pytest.fixture
+def call(monkeypatch, tmp_path, capsys, gpus):
     """Calls the driver with these parts; its exit code, its results by part, and what it printed."""
     monkeypatch.setattr(check, "install", lambda: None)
-    monkeypatch.setattr(check, "look", lambda: None)
+    monkeypatch.setattr(check, "look", lambda: gpus)
     monkeypatch.setenv("PATH", "/usr/bin")
 
     def made(parts, *words):
@@ -81,6 +86,25 @@ def test_a_part_that_does_not_fit_is_not_begun(call):
     code, results, printed = call((GOOD,), "--minutes", "0")
     assert (code, results) == (1, {})
     assert "not begun" in printed
+
+
+@pytest.mark.parametrize("gpus", [["GPU-a", "GPU-b"]])
+def test_of_several_gpus_each_has_its_lane(call, tmp_path):
+    """Two parts that wait for each other end; what takes both GPUs came before."""
+    meet = "import os, pathlib, time; print('figure', os.environ['CUDA_VISIBLE_DEVICES'])\n"
+    meet += f"here = pathlib.Path({str(tmp_path)!r}); (here / '{{}}').touch()\n"
+    meet += "while not (here / '{}').exists(): time.sleep(0.01)"
+    parts = [
+        check.Part(name, 0, 60, ("-c", meet.format(name, other)), "^figure") for name, other in ("mn", "nm")
+    ]
+    both = check.Part("both", 0, 60, ("-c", meet.format("both", "both")), "^figure", alone=True)
+    code, results, printed = call((*parts, both))
+    assert code == 0
+    assert results["both"]["told"] == ["figure GPU-a,GPU-b"]
+    assert {results[name]["told"][0] for name in "mn"} == {"figure GPU-a", "figure GPU-b"}
+    assert printed.index("both: at most") < printed.index("m: at most")
+    with tarfile.open(tmp_path / "out" / "logs.tar.gz") as archive:
+        assert {f"logs/{name}/log.txt" for name in ("m", "n", "both")} <= set(archive.getnames())
 
 
 def test_a_part_that_is_none_is_refused(call):

@@ -4,12 +4,13 @@
 
 By Python 3.11 or newer, with dist/ai_prof-*.whl and .whl/, wheels of what that machine lacks: both are
 installed first. Parts run in the order of the table below, each whatever became of those before; one that no
-longer fits into the time is not begun. A name stands for all parts that begin with it.
+longer fits into the time is not begun. Of several GPUs each has a lane of parts, with its share of the cores;
+what needs them all comes first. A name stands for all parts that begin with it.
 
 DIR/results.jsonl gets a line as each part ends, DIR/logs.tar.gz what it printed and wrote: a call that is cut
-loses only the part it was in, of which DIR/running.log is left. With the results of an earlier call given by
---done, these are taken over and the parts that ended well left out. The last thing printed is a table; the
-exit code is 1 where a part did not end well, or was not begun.
+loses only the parts it was in, of which DIR/running-PART.log is left. With the results of an earlier call
+given by --done, these are taken over and the parts that ended well left out. The last thing printed is a
+table; the exit code is 1 where a part did not end well, or was not begun.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import sys
 import sysconfig
 import tarfile
 import tempfile
+import threading
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-RESULTS, LOGS, RUNNING = "results.jsonl", "logs.tar.gz", "running.log"
+RESULTS, LOGS, RUNNING = "results.jsonl", "logs.tar.gz", "running-{}.log"
 BEFORE, AFTER = sysconfig.get_path("scripts"), "/usr/local/cuda/bin"  # of PATH: this Python, then the toolkit
 END_S = 20.0  # of the whole time, for a part that is stopped, and for packing
 READ_S = 100.0  # of the time of a part that is told its minutes, to read what it recorded
@@ -53,7 +55,7 @@ class Part:
     """A Python program with its arguments, in which {out}, {work} and {minutes} are replaced.
 
     It is not begun with less than `usual_s` left, and stopped after `most_s`. `telling` finds the lines of
-    its log that are its figures.
+    its log that are its figures. `alone` says that it takes every GPU.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Part:
     most_s: float
     words: tuple[str, ...]
     telling: str
+    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,7 @@ PARTS = (
     ),
     Part(
         "two-gpus", 200, 420, ("tests/gpu/check_workloads.py", "--jobs", "1", "--out", "{out}", "ddp_train"),
-        r"^ddp_train|^\d+ processes in|^\w*Error",
+        r"^ddp_train|^\d+ processes in|^\w*Error", alone=True,
     ),
 )  # fmt: skip
 
@@ -160,8 +163,11 @@ def lacking() -> list[str]:
     return sorted(names - found)
 
 
-def look() -> None:
-    """Print what the parts need and this machine has. Ends with 2 where wheels lack, 3 where a GPU does."""
+def look() -> list[str]:
+    """Print what the parts need and this machine has, and return its GPUs.
+
+    Ends with 2 where wheels lack, with 3 where a GPU does.
+    """
     if missing := lacking():
         print(f"no {', '.join(missing)}: carry their wheels in .whl/")
         sys.exit(2)
@@ -173,7 +179,9 @@ def look() -> None:
     if subprocess.run([sys.executable, "-c", seen], check=False).returncode:
         print(f"{sys.executable} has no torch that sees a GPU: start this with another Python")
         sys.exit(3)
-    subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version,memory.used", "--format=csv"], check=False)
+    query = ["nvidia-smi", "--format=csv,noheader"]
+    subprocess.run([*query, "--query-gpu=name,driver_version,memory.used"], check=False)
+    return subprocess.check_output([*query, "--query-gpu=uuid"], text=True).split()
 
 
 def chosen(names: list[str]) -> list[Part]:
@@ -193,9 +201,52 @@ def earlier(path: Path | None) -> list[Result]:
     return found
 
 
-def run(part: Part, limit_s: float, out: Path, work: Path) -> Result:
+class Call:
+    """The parts of one call, which the lanes take from."""
+
+    def __init__(self, parts: list[Part], end: float, out: Path, work: Path) -> None:
+        self.parts, self.end, self.out, self.work = parts, end, out, work
+        self.results: list[Result] = []
+        self.lock = threading.Lock()
+
+    def next(self, *, alone: bool) -> tuple[Part, float] | None:
+        """A part that still fits and for how many seconds at most; None where there is none."""
+        with self.lock:
+            left_s = self.end - time.monotonic() - END_S
+            part = next((p for p in self.parts if p.alone == alone and p.usual_s <= left_s), None)
+            if part is None:
+                return None
+            self.parts.remove(part)
+            limit_s = min(part.most_s, left_s)
+            print(f"{part.name}: at most {limit_s:.0f} s", flush=True)
+            return part, limit_s
+
+    def lane(self, gpus: list[str], cores: set[int], *, alone: bool = False) -> None:
+        """Run parts, one after the other, on these GPUs and cores."""
+        os.sched_setaffinity(0, cores)  # of this thread, and of what it starts
+        while found := self.next(alone=alone):
+            result = run(*found, gpus, self.out, self.work / gpus[0])
+            with self.lock:
+                self.results.append(result)
+                keep(result, self.out, self.work)
+
+    def run(self, gpus: list[str]) -> None:
+        """Run what takes every GPU, then the rest, on each GPU its own."""
+        cores = sorted(os.sched_getaffinity(0))
+        self.lane(gpus, set(cores), alone=True)
+        lanes = [
+            threading.Thread(target=self.lane, args=([gpu], set(cores[i :: len(gpus)]) or set(cores)))
+            for i, gpu in enumerate(gpus)
+        ]
+        for lane in lanes:
+            lane.start()
+        for lane in lanes:
+            lane.join()
+
+
+def run(part: Part, limit_s: float, gpus: list[str], out: Path, work: Path) -> Result:
     """Run a part for at most so long; its log and files lie in a folder of `work` named by it."""
-    folder, log = work / "logs" / part.name, out / RUNNING
+    folder, log = work / "logs" / part.name, out / RUNNING.format(part.name)
     folder.mkdir(parents=True)
     places = {
         "{out}": str(folder), "{work}": str(work), "{kept}": str(out / part.name),
@@ -203,7 +254,12 @@ def run(part: Part, limit_s: float, out: Path, work: Path) -> Result:
     }  # fmt: skip
     words = [re.sub(r"\{\w+\}", lambda found: places[found[0]], word) for word in part.words]
     # What a part that is killed has printed is there, and no line of it is cut.
-    env = {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": str(LONGEST)}
+    env = {
+        **os.environ,
+        "PYTHONUNBUFFERED": "1",
+        "COLUMNS": str(LONGEST),
+        "CUDA_VISIBLE_DEVICES": ",".join(gpus),
+    }
     begun = time.monotonic()
     with log.open("wb") as stream:
         code = finish(
@@ -244,7 +300,8 @@ def keep(result: Result, out: Path, work: Path) -> None:
         stream.write(json.dumps(asdict(result)) + "\n")
     whole = out / f"{LOGS}.new"
     with tarfile.open(whole, "w:gz") as archive:
-        archive.add(work / "logs", "logs", filter=lambda each: each if small(each.name) else None)
+        for logs in sorted(work.glob("*/logs")):
+            archive.add(logs, "logs", filter=lambda each: each if small(each.name) else None)
     whole.replace(out / LOGS)
 
 
@@ -285,16 +342,12 @@ def main() -> int:
     (out / RESULTS).write_text("".join(json.dumps(asdict(result)) + "\n" for result in results))
     os.environ["PATH"] = os.pathsep.join([BEFORE, os.environ["PATH"], AFTER])
     install()
-    look()
+    gpus = look()
     done = {result.part for result in results if result.code == 0}
     with tempfile.TemporaryDirectory(prefix="check-") as folder:
-        for part in parts:
-            left_s = end - time.monotonic() - END_S
-            if part.name in done or left_s < part.usual_s:
-                continue
-            print(f"{part.name}: at most {min(part.most_s, left_s):.0f} s", flush=True)
-            results.append(run(part, min(part.most_s, left_s), out, Path(folder)))
-            keep(results[-1], out, Path(folder))
+        call = Call([part for part in parts if part.name not in done], end, out, Path(folder))
+        call.run(gpus)
+    results += call.results
     print(*table(parts, results), sep="\n")
     return 0 if {part.name for part in parts} <= {r.part for r in results if r.code == 0} else 1
 

@@ -10,8 +10,8 @@ import verdicts
 from test_timeline_profile import loop, of
 
 from ai_prof.gate.explain import explain
-from ai_prof.gate.model import Reason, StructureChange
-from ai_prof.report import cause, lanes, view, why_view
+from ai_prof.gate.model import GapChange, Reason, StructureChange, SyncChange, Why
+from ai_prof.report import cause, gaps, lanes, view, why_view
 from ai_prof.report import format as fmt
 from ai_prof.report.write import write_reports
 from ai_prof.timeline.diff_kernels import KernelChange, KernelUse
@@ -72,10 +72,10 @@ def test_copies_that_no_longer_overlap_are_said_first_and_a_shorter_iteration_is
 def test_more_synchronizes_are_said_before_the_overlap_that_they_cost():
     workload = verdicts.regressed_by_structure()
     workload.cells.append(verdicts.cell("copy_compute_overlap", -0.5, reason=Reason.REGRESSED))
-    counts, time, overlap, *_ = cause.sentences(workload)
+    counts, overlap, time, *_ = cause.sentences(workload)
     assert counts.startswith("Each iteration has 64 more kernels, 1 more synchronize")
-    assert time == "An iteration takes no longer."
     assert overlap.startswith("Copies run beside kernels for")
+    assert time == "An iteration takes no longer."
 
 
 def test_a_count_that_grew_less_than_the_iteration_is_said_last():
@@ -89,18 +89,28 @@ def test_a_count_that_grew_less_than_the_iteration_is_said_last():
     assert cause.sentences(workload)[0] == "Each iteration has 1,334 more kernels."
 
 
-def test_more_synchronizes_say_why_the_device_waits_after_them():
+def test_more_synchronizes_say_where_they_are_and_what_follows_them():
     workload = verdicts.regressed_by_time()
-    workload.structure = [StructureChange(name="syncs", baseline=300, candidate=306, reason=Reason.REGRESSED)]
+    workload.structure = [StructureChange(name="syncs", baseline=300, candidate=308, reason=Reason.REGRESSED)]
+    sites = [
+        SyncChange("cudaDeviceSynchronize", "gemm", (0.0, 6.0)),
+        SyncChange("cudaStreamSynchronize", "", (1.0, 2.0)),
+        SyncChange("cudaEventSynchronize", "relu", (4.0, 2.0)),
+    ]
+    workload.explained = msgspec.structs.replace(workload.explained, syncs=sites)
     causes = {"launch": 6.0, "sync": 0.5, "device": 0.3, "data": 0.2}
-    workload.confirm_head = verdicts.runs("w", 6, stage=2, turn=1, slower=1.38, causes=causes)
-    counts, time, shadow, *_ = cause.sentences(workload)
-    assert counts == "Each iteration has 6 more synchronizes."
-    assert time.endswith("while the host issues calls.")
-    assert shadow.startswith("A synchronize empties the device's queue")
-    blocked = {"launch": 1.3, "sync": 5.2, "device": 0.3, "data": 0.2}
-    workload.confirm_head = verdicts.runs("w", 6, stage=2, turn=1, slower=1.38, causes=blocked)
-    assert not any(sentence.startswith("A synchronize empties") for sentence in cause.sentences(workload))
+    runs = verdicts.runs("w", 6, stage=2, turn=1, slower=1.38, causes=causes)
+    workload.confirm_head = [msgspec.structs.replace(run, sync_shadow_ms=4.5) for run in runs]
+    counts, time, *_ = cause.sentences(workload)
+    assert counts == (
+        "Each iteration has 8 more synchronizes: cudaDeviceSynchronize after gemm (6), "
+        "cudaStreamSynchronize (1)."
+    )
+    assert "4.600 ms of it because synchronizes emptied its queue" in time
+    shadow = next(row for row in gaps.table(*gaps.compared(gaps.splits(workload))) if row.cause == "shadow")
+    assert (shadow.before, shadow.after) == ("0.00 ms", "4.50 ms")
+    workload.confirm_head = runs
+    assert cause.sentences(workload)[1].endswith("while the host issues calls.")
 
 
 def test_the_latency_leads_and_what_made_it_follows():
@@ -111,11 +121,54 @@ def test_the_latency_leads_and_what_made_it_follows():
 
 def test_work_cut_into_more_kernels_is_called_that():
     workload = verdicts.regressed_by_structure()
+    name = "void vector_add<float>(float*)"
+    cut = KernelChange(name, ["more often"], KernelUse(4, 100.0, 0.4), KernelUse(68, 6.0, 0.408), 0.008)
+    workload.explained = Why(sides=("baseline", "candidate"), kernels=[cut])
     workload.cells = [verdicts.cell("kernel_mean_us", -0.5, reason=Reason.REGRESSED)]
-    said = "they are shorter ones, 42.00 µs in the mean instead of 84.00 µs."
+    said = "vector_add<float> runs 68 times instead of 4, 6.000 µs each instead of 100.0 µs."
     assert cause.sentences(workload)[0].endswith(said)
     (row,) = view.metric_rows(workload)
-    assert row.notes == ("shorter because the work is cut into more kernels",)
+    assert (row.verdict, row.word.tone) == ("shorter, not faster", "warn")
+
+
+@pytest.mark.parametrize(
+    ("threads", "said"),
+    [
+        ((0, 512), "."),
+        ((512, 514), ", in launches of the same size."),
+        ((512, 1024), ", each launch with 2 times as many threads."),
+        ((512, 256), ", each launch with 0.50 times the threads."),
+    ],
+)
+def test_a_longer_kernel_says_whether_its_launches_grew(threads, said):
+    before, after = KernelUse(10, 100.0, 1.0, threads[0]), KernelUse(10, 300.0, 3.0, threads[1])
+    kernel = KernelChange("gemm", ["slower"], before, after, 2.0)
+    assert cause.kernel_sentence(kernel) == f"gemm takes 3.000 ms instead of 1.000 ms an iteration{said}"
+
+
+def test_a_kernel_of_which_another_variant_runs_names_both():
+    uses = (KernelUse(10, 100.0, 1.0, 0, f"gemm_{tile}") for tile in ("128x64", "64x64"))
+    change = KernelChange("gemm_#x#", ["slower"], *uses, 0.2)
+    ((row,), _) = why_view.rows(Why(sides=("baseline", "candidate"), kernels=[change]))
+    assert row.told == "before gemm_128x64, now gemm_64x64"
+
+
+def test_gaps_in_the_shadow_of_synchronizes_say_so():
+    gap = GapChange("gemm", "relu", (52, 26), (100.0, 400.0), {"launch": 400.0}, {}, 360.0)
+    ((row,), _) = why_view.rows(Why(sides=("baseline", "candidate"), gaps=[gap]))
+    assert row.told == "90 % of it in the shadow of synchronizes"
+    assert cause.gap_sentence(gap) == (
+        "The gaps between gemm and relu (26, before 52) grew from 100.0 µs to 400.0 µs in all."
+    )
+
+
+def test_a_median_that_grew_otherwise_than_the_mean_is_told_beside_it():
+    workload = verdicts.regressed_by_time()
+    (latency,) = [each for each in workload.cells if each.metric == "iteration_ms"]
+    latency.candidate = latency.baseline + 2.0
+    assert cause.sentences(workload)[0].startswith(
+        "The mean iteration takes 4.576 ms longer, the median one 2.000 ms longer: the device waits"
+    )
 
 
 def test_many_slower_kernels_are_summed_up():

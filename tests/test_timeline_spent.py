@@ -8,6 +8,7 @@ from test_timeline_profile import loop, of
 
 from ai_prof.timeline.device import device_timeline
 from ai_prof.timeline.spent import LEAST_US, spent
+from ai_prof.timeline.syncs import sync_figures
 from ai_prof.trace.open import open_trace
 
 CAPTURES = Path(__file__).parent / "captures"
@@ -43,6 +44,47 @@ def test_a_kernel_that_takes_longer_now_and_then_counts_with_its_mean(tmp_path):
     found = of(program, tmp_path).spent
     assert found.kernels["relu"].ms == pytest.approx(0.175, rel=0.03)
     assert found.kernels["gemm"].ms == pytest.approx(0.1)
+
+
+def synchronized(tmp_path):
+    """What iterations with a synchronize after each of three kernels spend their time on."""
+    program = af.Program()
+    for _ in range(40):
+        program.work(500_000)
+        for _ in range(2):
+            program.launch("gemm_64x64", 100_000)
+            program.synchronize()
+        program.launch("relu", 100_000)
+        program.synchronize()
+    return of(program, tmp_path).spent
+
+
+def test_a_synchronize_stands_after_what_it_waited_for(tmp_path):
+    found = {(each.call, each.after): each for each in synchronized(tmp_path).syncs}
+    assert {site: round(each.count) for site, each in found.items()} == {
+        ("cudaStreamSynchronize", "gemm_#x#"): 2,
+        ("cudaStreamSynchronize", "relu"): 1,
+    }
+    assert all(each.us > 90 * each.count for each in found.values())
+
+
+@pytest.mark.parametrize("name", ["h200_torch_train", "h200_torch_decode"])
+def test_all_synchronizes_and_the_whole_shadow_are_there(name):
+    trace = open_trace(CAPTURES / f"{name}.aiprof")
+    timeline = device_timeline(trace, 0)
+    found, per = spent(trace, timeline), timeline.iterations_in_window
+    low, high = timeline.busy.low, timeline.busy.high
+    figures = sync_figures(trace, 0, timeline.operations, low, high)
+    assert sum(each.count for each in found.syncs) == pytest.approx(figures.count / per)
+    shadow = sum(gap.shadow_us for gap in found.gaps)
+    assert shadow <= timeline.causes.sync_shadow / per / 1e3 + 0.01
+    assert all(gap.shadow_us <= sum(gap.us.values()) + 0.01 for gap in found.gaps)
+
+
+def test_a_kernel_has_its_threads_and_its_name_as_it_was(tmp_path):
+    use = synchronized(tmp_path).kernels["gemm_#x#"]
+    assert use.example == "gemm_64x64"
+    assert use.threads == 1
 
 
 def test_a_gap_stands_between_the_operations_around_it_with_its_causes(tmp_path):

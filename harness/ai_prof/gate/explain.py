@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from ai_prof.gate.metrics import METRICS
-from ai_prof.gate.model import GapChange, Reason, Run, Why, WorkloadVerdict
+from ai_prof.gate.model import GapChange, Reason, Run, SyncChange, Why, WorkloadVerdict
 from ai_prof.gate.profile_align import align
 from ai_prof.timeline.diff_kernels import KernelChange, KernelUse, changes
 
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ai_prof.timeline.profile import Profile
-    from ai_prof.timeline.spent import GapUse, Spent
+    from ai_prof.timeline.spent import GapUse, Spent, SyncUse
     from ai_prof.timeline.typical import Typical, Wait
 
-KERNELS, GAPS = 40, 20
+KERNELS, GAPS, SYNCS = 40, 20, 20
 LEAST_PLACES = 20  # submissions an iteration whose median is the host's speed
 LEAST_GAP_US = 5.0  # what hardware takes between two kernels anyway
+LEAST_SYNCS = 0.5  # an iteration
 
 
 def explained(verdict: WorkloadVerdict, profiles: Mapping[str, Profile]) -> WorkloadVerdict:
@@ -80,6 +81,7 @@ def explain(old: Sequence[Profile], new: Sequence[Profile], sides: tuple[str, st
     if mine and theirs:
         why.kernels, why.kernel_ms = _kernels(mine, theirs)
         why.gaps = _gaps(mine, theirs, after)
+        why.syncs = _syncs(mine, theirs)
     return why
 
 
@@ -110,7 +112,10 @@ def _kernels(old: Sequence[Spent], new: Sequence[Spent]) -> tuple[list[KernelCha
 def _use(runs: Sequence[KernelUse | None]) -> KernelUse | None:
     """Medians over runs, of which some may lack the kernel; None where most do."""
     count, ms = (median(getattr(use, name) if use else 0.0 for use in runs) for name in ("count", "ms"))
-    return KernelUse(count, 1e3 * ms / count, ms) if count else None
+    if not count:
+        return None
+    known = [use for use in runs if use]
+    return KernelUse(count, 1e3 * ms / count, ms, median(use.threads for use in known), known[-1].example)
 
 
 def _apart(old: Sequence[KernelUse | None], new: Sequence[KernelUse | None]) -> bool:
@@ -134,10 +139,31 @@ def _gaps(old: Sequence[Spent], new: Sequence[Spent], after: Typical | None) -> 
         us = [median(sum(gap.us.values()) if gap else 0.0 for gap in side) for side in sides]
         if abs(us[1] - us[0]) >= LEAST_GAP_US:
             count = [median(gap.count if gap else 0.0 for gap in side) for side in sides]
-            causes = _causes(sides[us[1] > us[0]])
+            longer = sides[us[1] > us[0]]
             calls = waits[pair].calls_ms if pair in waits else {}
-            found.append(GapChange(*pair, (count[0], count[1]), (us[0], us[1]), causes, calls))
+            shadow = fmean(gap.shadow_us if gap else 0.0 for gap in longer)
+            change = GapChange(*pair, (count[0], count[1]), (us[0], us[1]), _causes(longer), calls, shadow)
+            found.append(change)
     return sorted(found, key=lambda gap: (-abs(gap.change_us), gap.before, gap.after))[:GAPS]
+
+
+def _syncs(old: Sequence[Spent], new: Sequence[Spent]) -> list[SyncChange]:
+    """The synchronizes that an iteration has more or fewer of, the largest change first."""
+    sides = [[_by_site(run.syncs) for run in side if run.syncs is not None] for side in (old, new)]
+    if not all(sides):
+        return []
+    found = []
+    for site in dict.fromkeys(site for side in sides for run in side for site in run):
+        before, after = (median(run.get(site, 0.0) for run in side) for side in sides)
+        if abs(after - before) >= LEAST_SYNCS:
+            found.append(SyncChange(*site, (before, after)))
+    return sorted(found, key=lambda each: (-abs(each.count[1] - each.count[0]), each.call, each.after))[
+        :SYNCS
+    ]
+
+
+def _by_site(syncs: Sequence[SyncUse]) -> dict[tuple[str, str], float]:
+    return {(each.call, each.after): each.count for each in syncs}
 
 
 def _by_pair(run: Spent) -> Mapping[tuple[str, str], GapUse]:

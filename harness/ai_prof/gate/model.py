@@ -45,7 +45,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `structure` holds counts per iteration: an int where every iteration had the same, None where they
     differ. `kernels` is the multiset of normalised kernel names of one iteration, None likewise.
     `metrics` holds None where a metric does not exist for the run (no copies: no overlap). `gap_causes_ms`
-    are means over iterations and add up to the mean gap, while the metric `gap_ms` is the median one.
+    are means over iterations and add up to the mean gap, while the metric `gap_ms` is the median one;
+    `sync_shadow_ms` is a part of that mean: what follows a synchronize until the host leads the device again.
     `profile` is the digest of the run's aligned profile, which is kept beside the runs. `captured` says how
     the capture was taken, as "api, graphs by node".
     """
@@ -63,6 +64,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kernels: dict[str, int] | None = None
     iteration_ms: list[float] = []
     gap_causes_ms: dict[str, float] = {}
+    sync_shadow_ms: float = 0.0
     environment: dict[str, Any] = {}
     reported: dict[str, int] | None = None
     capture: str | None = None
@@ -150,7 +152,8 @@ class GapChange(msgspec.Struct, frozen=True):
     """The gaps of an iteration between two operations (normalised names): how many, and us in all.
 
     `count` and `us` are before and after, means over iterations. `causes` has the us of each cause, the
-    largest first, on the side that waits longer; `calls_ms` what the host called in the longest gap of the
+    largest first, on the side that waits longer, and `shadow_us` what of them lies in the shadow of
+    synchronizes; `calls_ms` what the host called in the longest gap of the
     iteration to draw after, empty where that is not known.
     """
 
@@ -160,6 +163,7 @@ class GapChange(msgspec.Struct, frozen=True):
     us: tuple[float, float]
     causes: dict[str, float] = {}
     calls_ms: dict[str, float] = {}
+    shadow_us: float = 0.0
 
     @property
     def change_us(self) -> float:
@@ -167,18 +171,27 @@ class GapChange(msgspec.Struct, frozen=True):
         return self.us[1] - self.us[0]
 
 
+class SyncChange(msgspec.Struct, frozen=True):
+    """The waits of a host in one call after one operation (normalised name): how many, before and after."""
+
+    call: str
+    after: str
+    count: tuple[float, float]
+
+
 class Why(msgspec.Struct, kw_only=True):
     """What differs between two sides' iterations, and one of each to draw. `sides` names whose runs they are.
 
-    `kernels` and `gaps` hold what changed, the largest change first; `kernel_ms` is the time of all kernels,
-    before and after. Times are means over iterations, and medians of those over runs. A side's iteration is
-    None where it was not kept.
+    `kernels`, `gaps` and `syncs` hold what changed, the largest change first; `kernel_ms` is the time of all
+    kernels, before and after. Times are means over iterations, and medians of those over runs. A side's
+    iteration is None where it was not kept.
     """
 
     sides: tuple[str, str]
     kernel_ms: tuple[float, float] = (0.0, 0.0)
     kernels: list[KernelChange] = []
     gaps: list[GapChange] = []
+    syncs: list[SyncChange] = []
     before: Typical | None = None
     after: Typical | None = None
 

@@ -38,8 +38,12 @@ def kind_of_change(totals: Totals) -> list[str]:
 
 
 def underpowered(items: Iterable[Comparison]) -> list[str]:
-    """Name the totals in which only a large change could have been seen."""
-    blind = [item for item in items if item.metric.alone and item.mde is not None and item.mde > NOT_JUDGED]
+    """Name the totals in which only a large change could have been seen, and none was."""
+    blind = [
+        item
+        for item in items
+        if item.metric.alone and item.mde is not None and item.mde > NOT_JUDGED and not item.real
+    ]
     if not blind:
         return []
     parts = [f"{item.metric.label} below {change(item.metric, item.mde)}" for item in blind]

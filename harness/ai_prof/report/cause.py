@@ -12,13 +12,16 @@ from ai_prof.report import gaps, why_view, words
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ai_prof.gate.model import Cell, GapChange, WorkloadVerdict
-    from ai_prof.timeline.diff_kernels import KernelChange
+    from ai_prof.gate.model import Cell, GapChange, StructureChange, Why, WorkloadVerdict
+    from ai_prof.timeline.diff_kernels import KernelChange, KernelUse
 
 NEARLY_ALL, MOSTLY = 0.9, 0.6  # a cause with this share of the longer wait is named alone
 HOST_TOLD = 1.1  # a host this much slower or faster is worth a word
 MANY = 3  # kernels that all got slower are summed up
 TELLING = 0.2  # a part, kernel or gap is named from this share of the change on
+APART = 0.1  # the median iteration is told beside the mean one where it grew otherwise
+ALIKE = 0.02  # launches of as many threads, up to this share, are the same size
+SITES = 3  # places of synchronizes that are named
 _EXPLAINED = frozenset({Reason.REGRESSED, Reason.INCONCLUSIVE})
 _WAITS = {
     "launch": "while the host issues calls",
@@ -29,7 +32,6 @@ _WAITS = {
     "device": "between operations that are queued",
     "unknown": "for a reason that was not recorded",
 }
-_SHADOW = "A synchronize empties the device's queue: the device waits until the host is ahead again."
 _NOUNS = {
     "kernels": ("kernel", "kernels"),
     "copies": ("copy", "copies"),
@@ -41,16 +43,13 @@ _NOUNS = {
 def sentences(workload: WorkloadVerdict) -> list[str]:
     """Say what made an iteration longer, what its longer time goes to, then where; [] for a pass.
 
-    First comes what an iteration does more, where that can be why: it also costs the overlap, since a
+    First comes what an iteration does more, where that can be why, then the overlap that it costs: a
     synchronize keeps copies and kernels apart.
     """
     if workload.reason not in _EXPLAINED:
         return []
-    counts, overlap, time, places = _counts(workload), _overlap(workload), _time(workload), _places(workload)
-    if _by_count(workload):
-        told = [counts, time, _shadow(workload), overlap, *places]
-    else:
-        told = [overlap, time, *places, counts]
+    counts, rest = _counts(workload), [_overlap(workload), _time(workload), *_places(workload)]
+    told = [counts, *rest] if _by_count(workload) else [*rest, counts]
     return [sentence for sentence in told if sentence]
 
 
@@ -68,23 +67,16 @@ def _by_count(workload: WorkloadVerdict) -> bool:
     )
 
 
-def _shadow(workload: WorkloadVerdict) -> str:
-    """Say why further synchronizes cost time that the host does not spend in them."""
-    pair = gaps.compared(gaps.splits(workload))
-    more = any(change.name == "syncs" and change.candidate > change.baseline for change in workload.structure)
-    if pair is None or not more or pair[1].iteration_ms - pair[0].iteration_ms < _least(pair[0]):
-        return ""
-    grown = {cause: pair[1].parts.get(cause, 0.0) - pair[0].parts.get(cause, 0.0) for cause in words.CAUSES}
-    return _SHADOW if max(grown, key=lambda cause: grown[cause]) in {"launch", "host"} else ""
-
-
 def host_speed(workload: WorkloadVerdict) -> str:
     """Say how fast the host was where it was not as fast as over the baseline; empty else."""
     factor = workload.host_factor
     if factor is None or max(factor, 1 / factor) < HOST_TOLD:
         return ""
     how = f"{factor:.2g} times slower" if factor > 1 else f"{1 / factor:.2g} times faster"
-    return f"The host was {how} than over the baseline: rows of single places take that out, others don't."
+    return (
+        f"The processor ran this program's own code {how} than when the baseline was recorded. Rows about "
+        "one place of the iteration are corrected for that; its latency and the other totals are not."
+    )
 
 
 def _overlap(workload: WorkloadVerdict) -> str:
@@ -105,17 +97,30 @@ def _time(workload: WorkloadVerdict) -> str:
     keys = (gaps.WORK, *words.CAUSES)
     parts = {key: after.parts.get(key, 0.0) - before.parts.get(key, 0.0) for key in keys}
     work, waits = parts.pop(gaps.WORK), sum(parts.values())
-    told = [(abs(waits), _waits(parts)), (abs(work), f"works {_ms(abs(work))} {_more(work)}")]
+    drained = parts["sync"] + after.sync_shadow_ms - before.sync_shadow_ms
+    told = [(abs(waits), _waits(parts, drained)), (abs(work), f"works {_ms(abs(work))} {_more(work)}")]
     least = _least(before)
     latency = next((cell for cell in workload.cells if cell.metric == "iteration_ms"), None)
     if longer < least:
         return f"{_no_longer(latency)}{_wait_that_grew(parts, least)}."
     ranked = sorted(told, reverse=True)
     said = " and ".join(text for size, text in ranked if size >= TELLING * ranked[0][0])
-    # The parts are means. What the table calls latency is of medians, and may not be shown to have changed.
-    worse = latency is not None and latency.reason is Reason.REGRESSED
-    what = "An iteration" if worse else "The mean iteration"
-    return f"{what} takes {_ms(longer)} longer: the device {said}."
+    return f"{_longer(latency, longer)}: the device {said}."
+
+
+def _longer(latency: Cell | None, longer: float) -> str:
+    """Say how much longer an iteration takes in the mean, which has parts that add up.
+
+    What the table calls latency is the median one, which may differ, or not be shown to have changed.
+    """
+    if latency is None or latency.reason is not Reason.REGRESSED:
+        return f"The mean iteration takes {_ms(longer)} longer"
+    typical = (latency.candidate or 0.0) - (latency.baseline or 0.0)
+    if abs(typical - longer) <= APART * longer:
+        return f"An iteration takes {_ms(longer)} longer"
+    return (
+        f"The mean iteration takes {_ms(longer)} longer, the median one {_ms(abs(typical))} {_more(typical)}"
+    )
 
 
 def _least(before: gaps.Split) -> float:
@@ -137,11 +142,16 @@ def _wait_that_grew(parts: Mapping[str, float], least: float) -> str:
     return f", but the device waits {_ms(parts[most])} longer {_WAITS[most]}" if parts[most] >= least else ""
 
 
-def _waits(parts: Mapping[str, float]) -> str:
-    """Say how much longer the device waits, and what for: one cause in words, several as a list."""
+def _waits(parts: Mapping[str, float], drained: float) -> str:
+    """Say how much longer the device waits, and what for: one cause in words, several as a list.
+
+    `drained` of it is for synchronizes and, whatever the host does then, in their shadow.
+    """
     total = sum(parts.values())
     most = sorted(parts, key=lambda cause: -parts[cause] * total)
     said = f"waits {_ms(abs(total))} {_more(total)}"
+    if total > 0 and drained >= MOSTLY * total:
+        return f"{said}, {_ms(min(drained, total))} of it because synchronizes emptied its queue"
     share = parts[most[0]] / total if total else 0.0
     if share >= NEARLY_ALL:
         return f"waits {_ms(abs(parts[most[0]]))} {_more(total)} {_WAITS[most[0]]}"
@@ -156,7 +166,7 @@ def _more(x: float) -> str:
 
 
 def _counts(workload: WorkloadVerdict) -> str:
-    """What an iteration does more or less often, with the kernel that does."""
+    """What an iteration does more or less often: where it synchronizes, and the kernel that changed most."""
     told, kernels = [], []
     for change in workload.structure:
         delta = change.candidate - change.baseline
@@ -167,26 +177,42 @@ def _counts(workload: WorkloadVerdict) -> str:
             told.append(f"{fmt.count(abs(delta), 'copy_bytes')} {more} copied")
         else:
             noun = _NOUNS[change.name][abs(delta) != 1]
-            told.append(f"{abs(delta):,} {'more' if delta > 0 else 'fewer'} {noun}")
+            sites = _sites(workload.explained, delta) if change.name == "syncs" else ""
+            told.append(f"{abs(delta):,} {'more' if delta > 0 else 'fewer'} {noun}{sites}")
     if not told:
         return ""
     sentence = f"Each iteration has {', '.join(told)}"
     if kernels:
         _, most = max(kernels, key=lambda kernel: kernel[0])
-        name = fmt.operation(words.counted(most.name), 60)
-        sentence += f"; {name} runs {most.candidate:,} times instead of {most.baseline:,}"
+        sentence += f"; {_often(most, workload.explained)}"
         if len(kernels) > 1:
             sentence += f", and {fmt.plural(len(kernels) - 1, 'other kernel')} changed in number"
-    return f"{sentence}{_cut_up(workload)}."
+    return f"{sentence}."
 
 
-def _cut_up(workload: WorkloadVerdict) -> str:
-    """Say that more kernels are shorter ones, where the gate says so."""
-    for cell in workload.cells:
-        if cell.metric == "kernel_mean_us" and cell.reason in _EXPLAINED and (cell.effect or 0.0) < 0:
-            before, after = fmt.value(cell.baseline, cell.unit), fmt.value(cell.candidate, cell.unit)
-            return f"; they are shorter ones, {after} in the mean instead of {before}"
-    return ""
+def _sites(why: Why | None, delta: int) -> str:
+    """Where the further synchronizes are: the call, and the operation that it waits for."""
+    changes = [(site, site.count[1] - site.count[0]) for site in (why.syncs if why else ())]
+    same = [(site, change) for site, change in changes if change * delta > 0]
+    if not same:
+        return ""
+    named = [
+        f"{site.call}{f' after {fmt.operation(site.after, 60)}' if site.after else ''} ({abs(change):,.0f})"
+        for site, change in same[:SITES]
+    ]
+    rest = fmt.plural(len(same) - SITES, "other place")
+    return f": {', '.join(named)}{f' and {rest}' if len(same) > SITES else ''}"
+
+
+def _often(change: StructureChange, why: Why | None) -> str:
+    """How often a kernel runs now, and how long each time: work that is cut up is no more of it."""
+    kernel = words.counted(change.name)
+    said = f"{fmt.operation(kernel, 60)} runs {change.candidate:,} times instead of {change.baseline:,}"
+    for known in why.kernels if why else ():
+        if known.name == kernel and known.before and known.after:
+            means = (why_view.time(use.mean_us) for use in (known.after, known.before))
+            return f"{said}, {' each instead of '.join(means)}"
+    return said
 
 
 def _places(workload: WorkloadVerdict) -> list[str]:
@@ -213,15 +239,18 @@ def _slower(kernels: Sequence[KernelChange]) -> str:
     """Sum up kernels that all take longer; the first changed most."""
     before = sum(kernel.before.ms for kernel in kernels if kernel.before)
     after = sum(kernel.after.ms for kernel in kernels if kernel.after)
-    first = kernel_sentence(kernels[0]).removesuffix(" an iteration.")
-    return f"{len(kernels):,} kernels take {_ms(after)} instead of {_ms(before)} an iteration; {first}."
+    first = kernel_sentence(kernels[0]).replace(" an iteration", "")
+    return f"{len(kernels):,} kernels take {_ms(after)} instead of {_ms(before)} an iteration; {first}"
 
 
 def gap_sentence(gap: GapChange) -> str:
     """Name gaps that changed by their neighbours."""
-    count = round(max(gap.count))
-    what = "The gap" if count <= 1 else f"The {count:,} gaps"
+    old, count = map(round, gap.count)
+    what = "The gap" if max(old, count) <= 1 else f"The {count:,} gaps" if old in {0, count} else "The gaps"
     between = f"between {fmt.operation(gap.before, 60)} and {fmt.operation(gap.after, 60)}"
+    if what == "The gaps":
+        between += f" ({count:,}, before {old:,})"
+    count = max(old, count)
     together = "" if count <= 1 else " in all"
     if not gap.us[0]:
         return f"{what} {between} {'is' if count <= 1 else 'are'} new: {why_view.time(gap.us[1])}{together}."
@@ -230,14 +259,26 @@ def gap_sentence(gap: GapChange) -> str:
 
 
 def kernel_sentence(kernel: KernelChange) -> str:
-    """Name a kernel that changed."""
+    """Name a kernel that changed, and whether its launches ask for more."""
     name, after = fmt.operation(kernel.name, 60), kernel.after
     if kernel.before is None and after is not None:
         often = fmt.plural(round(after.count), "execution") if after.count >= 1 else "now and then"
         return f"{name} is new: {often}, {_ms(after.ms)}."
     if kernel.before is None or after is None:
         return f"{name} is gone."
-    return f"{name} takes {_ms(after.ms)} instead of {_ms(kernel.before.ms)} an iteration."
+    taken = f"{_ms(after.ms)} instead of {_ms(kernel.before.ms)} an iteration"
+    return f"{name} takes {taken}{_size(kernel.before, after)}."
+
+
+def _size(before: KernelUse, after: KernelUse) -> str:
+    """Say how the size of a kernel's launches changed, where that is known: what is larger is no slower."""
+    if not (before.threads and after.threads):
+        return ""
+    times = after.threads / before.threads
+    if abs(times - 1) <= ALIKE:
+        return "" if abs(after.count - before.count) >= 1 else ", in launches of the same size"
+    how = f"{times:.3g} times as many" if times > 1 else f"{times:.2f} times the"
+    return f", each launch with {how} threads"
 
 
 def _ms(ms: float) -> str:

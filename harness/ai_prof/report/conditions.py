@@ -28,10 +28,11 @@ def badges(environments: Sequence[Mapping[str, Any]]) -> list[Badge]:
     """Return what the runs' conditions say at a glance: throttling, clocks, other programs, repeats."""
     seen = gather(environments)
     shown = []
+    capped = sum(bool(int(bits) & _POWER_CAP) for bits in seen.get("throttle_reasons", []))
     if "slowdowns" in seen:
         named = sorted({name for names in seen["slowdowns"] for name in names})
-        shown.append(Badge(", ".join(named), "warn") if named else Badge("no throttling", "pass"))
-    capped = sum(bool(int(bits) & _POWER_CAP) for bits in seen.get("throttle_reasons", []))
+        none = "no throttling but by power" if capped else "no throttling"
+        shown.append(Badge(", ".join(named), "warn") if named else Badge(none, "pass"))
     if capped:
         shown.append(Badge(f"power-capped in {fmt.plural(capped, 'run')}", "quiet", "normal under full load"))
     clocks = seen.get("sm_clock_mhz")

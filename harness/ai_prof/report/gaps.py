@@ -25,12 +25,13 @@ WORK = "work"
 class Split:
     """Where the mean iteration's time goes, in ms: medians over a side's runs.
 
-    `work` is the iteration less its gap, so the parts sum to `iteration_ms`.
+    `work` is the iteration less its gap, so the parts sum to `iteration_ms`; `sync_shadow_ms` is in them.
     """
 
     label: str
     iteration_ms: float
     parts: dict[str, float]
+    sync_shadow_ms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,14 @@ def compared(sides: list[Split]) -> tuple[Split, Split] | None:
 
 
 def table(before: Split, after: Split) -> list[CauseRow]:
-    """Return the parts of both, the largest change first, then the whole iteration."""
+    """Return the parts of both, the largest change first, what of them is sync shadow, and the iteration."""
     causes = sorted(
         before.parts.keys() | after.parts.keys(),
         key=lambda cause: (-abs(after.parts.get(cause, 0) - before.parts.get(cause, 0)), cause),
     )
     decimals = _decimals((before, after))
     pairs = [(cause, before.parts.get(cause, 0.0), after.parts.get(cause, 0.0)) for cause in causes]
+    pairs.append(("shadow", before.sync_shadow_ms, after.sync_shadow_ms))
     pairs = [pair for pair in pairs if round(max(pair[1:]), decimals) > 0]
     pairs.append(("iteration", before.iteration_ms, after.iteration_ms))
     return [_cause_row(*pair, decimals) for pair in pairs]
@@ -107,11 +109,12 @@ def _split(label: str, runs: list[Run]) -> Split | None:
         for cause in words.CAUSES
         if any(run.gap_causes_ms.get(cause) for run in kept)
     }
-    return Split(label, iteration, {WORK: max(0.0, iteration - sum(causes.values())), **causes})
+    shadow = median(run.sync_shadow_ms for run in kept)
+    return Split(label, iteration, {WORK: max(0.0, iteration - sum(causes.values())), **causes}, shadow)
 
 
 def _cause_row(cause: str, before: float, after: float, decimals: int) -> CauseRow:
-    names = {WORK: "At work", "iteration": "Iteration"}
+    names = {WORK: "At work", "iteration": "Iteration", "shadow": "of the gaps: sync shadow"}
     delta = round(after - before, decimals)
     sign = "-" if delta < 0 else "+" if delta else ""
     return CauseRow(

@@ -51,6 +51,7 @@ class Row:
     provisional: bool
     judged: bool
     beyond_floor: bool
+    cut_up: bool
     size: float
 
     @property
@@ -77,6 +78,8 @@ class Row:
     @property
     def word(self) -> words.Word:
         """How the row's reason is shown."""
+        if self.cut_up:
+            return words.CUT_UP
         if self.reason is Reason.PASS and not self.judged:
             return words.NOT_JUDGED
         if self.reason is Reason.PASS and self.beyond_floor:
@@ -144,10 +147,11 @@ def metric_row(workload: str, cell: Cell) -> Row:
         evidence=cell.evidence,
         reason=cell.reason,
         why=cell.why,
-        notes=(*map(fmt.typeset, cell.notes), *_cut_up(cell)),
+        notes=tuple(map(fmt.typeset, cell.notes)),
         provisional=cell.provisional,
         judged=cell.judged,
         beyond_floor=cell.floor is not None and abs(cell.effect or 0.0) > cell.floor,
+        cut_up=_cut_up(cell),
         size=0.0 if place else abs(cell.effect or 0.0),
     )
 
@@ -159,12 +163,10 @@ def _place(place: str) -> str:
     return name[:1].upper() + name[1:] + (f" ({count[0]})" if count else "")
 
 
-def _cut_up(cell: Cell) -> list[str]:
-    """Why a shorter kernel can be a regression: read alone, it looks like a gain."""
+def _cut_up(cell: Cell) -> bool:
+    """Whether this is a shorter kernel that counts as a regression."""
     worse = cell.reason in {Reason.REGRESSED, Reason.INCONCLUSIVE}
-    if cell.metric == "kernel_mean_us" and worse and (cell.effect or 0.0) < 0:
-        return ["shorter because the work is cut into more kernels"]
-    return []
+    return cell.metric == "kernel_mean_us" and worse and (cell.effect or 0.0) < 0
 
 
 def _times(x: float | None, scale: float) -> float | None:
@@ -197,6 +199,7 @@ def structure_row(workload: str, change: StructureChange, *, provisional: bool) 
         provisional=provisional,
         judged=True,
         beyond_floor=False,
+        cut_up=False,
         size=abs(after - before) / max(before, 1),
     )
 

@@ -89,12 +89,24 @@ def _kernel(kernel: KernelChange) -> Row:
     us = 1e3 * kernel.change_ms
     what = ", ".join(_CHANGES.get(change, change) for change in kernel.changes)
     sides = (_use(kernel.before), _use(kernel.after))
-    return Row(f"kernel {what}", kernel.name, "", *sides, _signed(us), [], "", us)
+    return Row(f"kernel {what}", kernel.name, "", *sides, _signed(us), [], _variant(kernel), us)
+
+
+def _variant(kernel: KernelChange) -> str:
+    """Say that another variant runs, of those that differ in the numbers of their names alone."""
+    before, after = (use.example if use else "" for use in (kernel.before, kernel.after))
+    if not (before and after) or before == after:
+        return ""
+    return f"before {fmt.operation(before, 80)}, now {fmt.operation(after, 80)}"
 
 
 def _gap(gap: GapChange) -> Row:
     least = TOLD * sum(gap.calls_ms.values())
     calls = ", ".join(f"{name} {time(1e3 * ms)}" for name, ms in gap.calls_ms.items() if ms >= least)
+    told = [f"host calls meanwhile: {calls}"] if calls else []
+    shadow = gap.shadow_us / max(gap.us)
+    if shadow >= SHARED:
+        told.insert(0, f"{min(100 * shadow, 100):.0f} % of it in the shadow of synchronizes")
     return Row(
         f"gap {_what(gap)}",
         gap.before,
@@ -103,7 +115,7 @@ def _gap(gap: GapChange) -> Row:
         _spell(gap.count[1], gap.us[1]),
         _signed(gap.change_us),
         causes(gap.causes),
-        f"host calls meanwhile: {calls}" if calls else "",
+        "; ".join(told),
         gap.change_us,
     )
 

@@ -60,6 +60,11 @@ NO_FINDING = Word(
 )
 """How a metric is shown that passed though it moved beyond its floor."""
 
+CUT_UP = Word(
+    "shorter, not faster", "warn", "△", "kernels are shorter because the work is cut into more of them"
+)
+"""How the kernels' mean time is shown where it fell with a regression: read alone, it looks like a gain."""
+
 EVIDENCE: dict[Evidence, tuple[str, str]] = {
     Evidence.STRUCTURE: (
         "exact count",

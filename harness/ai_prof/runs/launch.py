@@ -166,6 +166,7 @@ def with_evidence(run: Run, trace: Trace) -> Run:
         kernels=seen.kernels,
         iteration_ms=list(seen.iteration_ms),
         gap_causes_ms=dict(seen.gap_causes_ms),
+        sync_shadow_ms=seen.sync_shadow_ms,
     )
 
 

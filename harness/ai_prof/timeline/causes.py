@@ -41,13 +41,19 @@ _LAUNCH, _SYNC, _DATA, _HOST, _WAIT, _DEVICE, _UNKNOWN = range(len(CAUSES))
 class GapCauses:
     """For each of CAUSES the gaps that have some of it, and its ns in each, which add up to the gaps.
 
-    `next_operation` is (n gaps,). `sync_shadow` is the gap, in ns, between a synchronize that drained the
-    device and the moment the host leads the device again by what it lost while it waited; no more than that.
+    `next_operation` is (n gaps,). `shadow` has, in the same form, the ns between a synchronize that drained
+    the device and the moment the host leads the device again by what it lost while it waited; no more than
+    that.
     """
 
     parts: tuple[tuple[I32, I64], ...]
     next_operation: I32
-    sync_shadow: int
+    shadow: tuple[I32, I64]
+
+    @property
+    def sync_shadow(self) -> int:
+        """Ns of gap in the shadow of synchronizes."""
+        return int(self.shadow[1].sum())
 
     def total(self) -> dict[str, int]:
         """Ns of each cause."""
@@ -208,19 +214,19 @@ def _sum(pieces: Intervals, of: I64, count: int) -> I64:
 
 def _sync_shadow(
     operations: Operations, gaps: Intervals, following: I32, hosts: npt.NDArray[np.bool_], drains: _Drains
-) -> int:
+) -> tuple[I32, I64]:
     """Gap after draining synchronizes, each up to where the host has its lead again.
 
     Without the synchronize the host would have been ahead by the time it waited. Each gap until the next one
     takes from that; the rest is made up once some operation waits for the device as long.
     """
     if not len(drains.gap):
-        return 0
+        return np.zeros(0, np.int32), np.zeros(0, np.int64)
     # What one synchronize does is over at the next: pieces that begin with one stand on their own.
     wanted = np.arange(int(drains.gap[0]), len(following), _AT_ONCE)
     firsts = np.unique(np.searchsorted(drains.gap, wanted))
     firsts = firsts[firsts < len(drains.gap)]
-    shadow = 0
+    rows, shadows = [], []
     for first, last in itertools.pairwise([*firsts.tolist(), len(drains.gap)]):
         some = _Drains(*(column[first:last] for column in drains))
         begin = int(some.gap[0])
@@ -229,12 +235,15 @@ def _sync_shadow(
         after = some.gap - begin
         ours[after] = gaps.end[some.gap] - np.maximum(gaps.start[some.gap], some.end)
         ours[~hosts[begin:end]] = 0
-        shadow += _shadow_of(ours, _lead(operations, following, begin, end), after, some.end - some.start)
-    return shadow
+        shadow = _shadow_of(ours, _lead(operations, following, begin, end), after, some.end - some.start)
+        found = np.flatnonzero(shadow)
+        rows.append((begin + found).astype(np.int32))
+        shadows.append(shadow[found])
+    return np.concatenate(rows), np.concatenate(shadows)
 
 
-def _shadow_of(ours: I64, lead: I64, after: I64, lost: I64) -> int:
-    """The shadow in gaps of which `ours` ns, (n,), are the host's, and by which it led at their end `lead`.
+def _shadow_of(ours: I64, lead: I64, after: I64, lost: I64) -> I64:
+    """The shadow in each gap, (n,), of which `ours` ns are the host's, and by which it led at its end `lead`.
 
     Gap 0 is the first of `after`, (m,), the gaps in which a synchronize of `lost` ns ended.
     """
@@ -246,7 +255,7 @@ def _shadow_of(ours: I64, lead: I64, after: I64, lost: I64) -> int:
     shadow = np.minimum(spent, lost) - np.minimum(spent - ours, lost)
     leads = np.where(lead >= lost - spent, number, -1)
     led = np.concatenate(([-1], np.maximum.accumulate(leads)[:-1]))
-    return int(shadow[after[of] > led].sum())
+    return np.where(after[of] > led, shadow, 0)
 
 
 def _lead(operations: Operations, following: I32, begin: int, end: int) -> I64:

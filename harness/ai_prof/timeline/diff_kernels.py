@@ -12,19 +12,29 @@ from ai_prof.timeline.names import normalise
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy.typing as npt
+
     from ai_prof.timeline.device import DeviceTimeline
-    from ai_prof.trace.model import Trace
+    from ai_prof.trace.model import I32, Trace
+
+    F64 = npt.NDArray[np.float64]
 
 _LONGER = (0.05, 0.5)  # a mean must differ by this share and by so many us to be named
 _OFTENER = 0.5  # executions per iteration
 
 
 class KernelUse(msgspec.Struct, frozen=True):
-    """Executions and ms per iteration (or window), and the mean of one execution."""
+    """Executions and ms per iteration (or window), and the mean of one execution.
+
+    `threads` is how many one is launched with, in the mean; 0 where the trace does not say. `example` is the
+    name as it was, of those that are one when normalised the one with most time.
+    """
 
     count: float
     mean_us: float
     ms: float
+    threads: float = 0.0
+    example: str = ""
 
 
 class KernelChange(msgspec.Struct, frozen=True):
@@ -83,19 +93,43 @@ def kernel_uses(
     ns: dict[str, float] = {}
     executions: dict[str, int] = {}
     total: dict[str, int] = {}
+    threads: dict[str, float] = {}
+    longest: dict[str, tuple[int, str]] = {}
     for timeline in timelines:
         operations, busy = timeline.operations, timeline.busy
         inside = operations.is_kernel & (operations.start >= busy.low) & (operations.start < busy.high)
         ids, of, times = np.unique(operations.name[inside], return_inverse=True, return_counts=True)
         durations = np.zeros(len(ids), np.int64)
         np.add.at(durations, of.reshape(-1), (operations.end - operations.start)[inside])
+        launched = _threads(trace, timeline, ids)
         per = timeline.iterations_in_window if by_iteration else 1
-        for i, n, length in zip(ids.tolist(), times.tolist(), durations.tolist(), strict=True):
+        for i, n, length, width in zip(
+            ids.tolist(), times.tolist(), durations.tolist(), launched.tolist(), strict=True
+        ):
             name = normalise(trace.names[i]) if i >= 0 else "unknown kernel"
+            threads[name] = threads.get(name, 0.0) + width
+            longest[name] = max(longest.get(name, (0, "")), (length, trace.names[i] if i >= 0 else name))
             executions[name] = executions.get(name, 0) + n
             total[name] = total.get(name, 0) + length
             count[name] = count.get(name, 0.0) + n / per
             ns[name] = ns.get(name, 0.0) + length / per
     return {
-        name: KernelUse(count[name], total[name] / executions[name] / 1000, ns[name] / 1e6) for name in count
+        name: KernelUse(
+            count[name],
+            total[name] / executions[name] / 1000,
+            ns[name] / 1e6,
+            threads[name] / executions[name],
+            longest[name][1],
+        )
+        for name in count
     }
+
+
+def _threads(trace: Trace, timeline: DeviceTimeline, names: I32) -> F64:
+    """The threads that all launches of each of some names ask for together; (n,), names rising."""
+    kernels, busy = trace.kernels, timeline.busy
+    inside = (kernels.device == timeline.device) & (kernels.start >= busy.low) & (kernels.start < busy.high)
+    inside &= np.isin(kernels.name, names)
+    each = np.prod(kernels.grid[inside], axis=1, dtype=np.float64)
+    each *= np.prod(kernels.block[inside], axis=1, dtype=np.float64)
+    return np.bincount(np.searchsorted(names, kernels.name[inside]), each, len(names)).astype(np.float64)

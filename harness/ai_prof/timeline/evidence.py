@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +30,8 @@ class RunEvidence:
     warm-up; None where a metric does not exist. Ratios and times are means over devices, times per
     iteration of all devices added up; iteration_ms and its list are the slowest device's. `structure` and
     `kernels` add up the devices; None where iterations differ. `gap_causes_ms` are means over iterations,
-    since only those add up, to the mean gap; `gap_ms` is the median one.
+    since only those add up, to the mean gap, and means over devices, as an iteration is one for all of them;
+    so is `sync_shadow_ms`, a part of it. `gap_ms` is the median one.
     `profile` is that of the first device with iterations. `problems` say what makes the run unfit to compare.
     """
 
@@ -39,6 +41,7 @@ class RunEvidence:
     iterations: int
     iteration_ms: list[float]
     gap_causes_ms: dict[str, float]
+    sync_shadow_ms: float
     problems: list[str]
     profile: Profile | None = None
 
@@ -61,7 +64,7 @@ def evidence_of(trace: Trace, timelines: list[DeviceTimeline]) -> RunEvidence:
     """The same from timelines that are known already."""
     problems = _problems(trace, timelines)
     if not timelines:
-        return RunEvidence({}, dict.fromkeys(COUNTS), None, 0, [], {}, problems)
+        return RunEvidence({}, dict.fromkeys(COUNTS), None, 0, [], {}, 0.0, problems)
     slowest = max(timelines, key=lambda t: t.iterations.median_ns)
     lengths = (slowest.iterations.lengths / 1e6).tolist()
     return RunEvidence(
@@ -71,9 +74,10 @@ def evidence_of(trace: Trace, timelines: list[DeviceTimeline]) -> RunEvidence:
         iterations=min(t.iterations.count for t in timelines),
         iteration_ms=lengths,
         gap_causes_ms={
-            cause: sum(t.causes.total()[cause] / t.iterations_in_window for t in timelines) / 1e6
+            cause: fmean(t.causes.total()[cause] / t.iterations_in_window for t in timelines) / 1e6
             for cause in CAUSES
         },
+        sync_shadow_ms=fmean(t.causes.sync_shadow / t.iterations_in_window for t in timelines) / 1e6,
         problems=problems,
         profile=profile(trace, timelines[0]),
     )

@@ -6,16 +6,17 @@ import re
 from functools import lru_cache
 
 # What a kernel computes with must stay in its name: half precision is another kernel.
-_TYPE = r"(?<![A-Za-z])(?:b?fp?|bfloat|float|half|u?int|[us]|tf|e4m|e5m)(?:4|8|16|32|64)(?![0-9])"
+_TYPE = r"(?<![A-Za-z])(?:b?fp?|bfloat|BFloat|float|half|u?int|[us]|tf|e4m|e5m)(?:4|8|16|32|64)(?![0-9])"
 _NUMBERS = re.compile(rf"({_TYPE})|0x[0-9a-fA-F]+|[0-9]+")
-_LAMBDA = re.compile(r"\{?lambda\([^()]*\)[^,>]*|<unnamed>::|\(anonymous namespace\)::")
+_UNNAMED = re.compile(r"<unnamed>::|\(anonymous namespace\)::")
+_LAMBDA = re.compile(r"\{?lambda\([^()]*\)[^,>]*")
 _SPACES = re.compile(r"\s+")
 
 
 @lru_cache(maxsize=65536)
 def normalise(name: str) -> str:
     """The name without argument list, and with `#` for every number that is not part of a type."""
-    text = _LAMBDA.sub(lambda match: "lambda" if "lambda" in match[0] else "", _without_arguments(name))
+    text = _LAMBDA.sub("lambda", _UNNAMED.sub("", _without_arguments(name)))
     text = _NUMBERS.sub(lambda match: match[1] or "#", text)
     return _SPACES.sub(" ", text).removeprefix("void ").strip()
 

@@ -69,6 +69,17 @@ def test_copies_that_no_longer_overlap_are_said_first_and_a_shorter_iteration_is
     ]
 
 
+def test_work_that_is_copies_apart_from_kernels_is_called_that():
+    workload = verdicts.regressed_by_time()
+    worse = verdicts.cell("copy_compute_overlap", -0.5, reason=Reason.REGRESSED)
+    workload.cells.append(worse)
+    workload.confirm_head = verdicts.runs("w", 6, stage=2, turn=1, slower=1.38)
+    workload.explained = msgspec.structs.replace(workload.explained, kernel_ms=(10.0, 10.5))
+    assert cause.sentences(workload)[1].endswith("ms longer, at copies that ran beside kernels before.")
+    workload.explained = msgspec.structs.replace(workload.explained, kernel_ms=(10.0, 14.0))
+    assert cause.sentences(workload)[1].endswith("ms longer.")
+
+
 def test_more_synchronizes_are_said_before_the_overlap_that_they_cost():
     workload = verdicts.regressed_by_structure()
     workload.cells.append(verdicts.cell("copy_compute_overlap", -0.5, reason=Reason.REGRESSED))

@@ -98,7 +98,7 @@ def _time(workload: WorkloadVerdict) -> str:
     parts = {key: after.parts.get(key, 0.0) - before.parts.get(key, 0.0) for key in keys}
     work, waits = parts.pop(gaps.WORK), sum(parts.values())
     drained = parts["sync"] + after.sync_shadow_ms - before.sync_shadow_ms
-    told = [(abs(waits), _waits(parts, drained)), (abs(work), f"works {_ms(abs(work))} {_more(work)}")]
+    told = [(abs(waits), _waits(parts, drained)), (abs(work), _works(workload, work))]
     least = _least(before)
     latency = next((cell for cell in workload.cells if cell.metric == "iteration_ms"), None)
     if longer < least:
@@ -140,6 +140,14 @@ def _no_longer(latency: Cell | None) -> str:
 def _wait_that_grew(parts: Mapping[str, float], least: float) -> str:
     most = max(parts, key=lambda cause: parts[cause])
     return f", but the device waits {_ms(parts[most])} longer {_WAITS[most]}" if parts[most] >= least else ""
+
+
+def _works(workload: WorkloadVerdict, work: float) -> str:
+    """Say how much longer the device works, and whether at copies that now have a time of their own."""
+    said = f"works {_ms(abs(work))} {_more(work)}"
+    before, after = workload.explained.kernel_ms if workload.explained else (0.0, 0.0)
+    apart = _overlap(workload) and after - before < (1 - MOSTLY) * work
+    return f"{said}, at copies that ran beside kernels before" if apart else said
 
 
 def _waits(parts: Mapping[str, float], drained: float) -> str:

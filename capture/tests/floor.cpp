@@ -1,7 +1,8 @@
 // The least that a capture can cost: a CUPTI client that asks for the same records as ours, with the same
 // attributes and the same flushes, and gives every buffer back unread. An injection library for the overhead
 // bench. FLOOR_CUPTI names the libcupti, FLOOR_LEVEL and FLOOR_GRAPHS are as AI_PROF_LEVEL and
-// AI_PROF_GRAPHS; FLOOR_KINDS names the kinds of record that are left out, as SYNCHRONIZATION,MARKER.
+// AI_PROF_GRAPHS; FLOOR_KINDS names the kinds of record that are left out, as SYNCHRONIZATION,MARKER;
+// FLOOR_CALLS=sync records the calls that synchronize, at level `kernel` too.
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -10,11 +11,13 @@
 #include <cstdlib>
 #include <iterator>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "cupti/calls.h"
 #include "cupti/cupti_api.h"
 #include "cupti/subscription.h"
 
@@ -101,6 +104,18 @@ CUptiResult CUPTIAPI enable_if_wanted(CUpti_ActivityKind kind) {
   return left_out ? CUPTI_SUCCESS : g_api.cuptiActivityEnable(kind);
 }
 
+bool enable_syncs() {
+  const auto enable_each = [](auto enable_call, std::span<const cupti::CallRow> rows) {
+    bool any = false;
+    for (const cupti::CallRow& row : rows) {
+      if (row.kind == format::kCallSync) any |= enable_call(row.id, 1) == CUPTI_SUCCESS;
+    }
+    return any;
+  };
+  return g_api.selects_calls() && enable_each(g_api.cuptiActivityEnableRuntimeApi, cupti::runtime_calls()) &&
+         enable_each(g_api.cuptiActivityEnableDriverApi, cupti::driver_calls());
+}
+
 bool begin(std::string& error) {
   Config config;
   config.level = variable("FLOOR_LEVEL") == "api" ? Level::kApi : Level::kKernel;
@@ -118,6 +133,10 @@ bool begin(std::string& error) {
   cupti::CuptiApi wanted = g_api;
   wanted.cuptiActivityEnable = enable_if_wanted;
   if (!cupti::enable(wanted, config, cupti::Contexts::kNone, problems, error)) return false;
+  if (variable("FLOOR_CALLS") == "sync" && !enable_syncs()) {
+    error = "CUPTI does not record the calls that synchronize";
+    return false;
+  }
   std::thread(flush_now_and_then).detach();
   std::atexit(end);
   return true;

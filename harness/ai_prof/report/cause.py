@@ -97,7 +97,9 @@ def _time(workload: WorkloadVerdict) -> str:
     keys = (gaps.WORK, *words.CAUSES)
     parts = {key: after.parts.get(key, 0.0) - before.parts.get(key, 0.0) for key in keys}
     work, waits = parts.pop(gaps.WORK), sum(parts.values())
-    drained = parts["sync"] + after.sync_shadow_ms - before.sync_shadow_ms
+    # A synchronize that was there before empties the queue before whatever else takes longer.
+    more = any(change.name == "syncs" and change.candidate > change.baseline for change in workload.structure)
+    drained = parts["sync"] + after.sync_shadow_ms - before.sync_shadow_ms if more else 0.0
     told = [(abs(waits), _waits(parts, drained)), (abs(work), _works(workload, work))]
     least = _least(before)
     latency = next((cell for cell in workload.cells if cell.metric == "iteration_ms"), None)
@@ -153,13 +155,14 @@ def _works(workload: WorkloadVerdict, work: float) -> str:
 def _waits(parts: Mapping[str, float], drained: float) -> str:
     """Say how much longer the device waits, and what for: one cause in words, several as a list.
 
-    `drained` of it is for synchronizes and, whatever the host does then, in their shadow.
+    `drained` of it is for further synchronizes and, whatever the host does then, in their shadow.
     """
     total = sum(parts.values())
     most = sorted(parts, key=lambda cause: -parts[cause] * total)
     said = f"waits {_ms(abs(total))} {_more(total)}"
     if total > 0 and drained >= MOSTLY * total:
-        return f"{said}, {_ms(min(drained, total))} of it because synchronizes emptied its queue"
+        part = "" if drained >= NEARLY_ALL * total else f"{_ms(drained)} of it "
+        return f"{said}, {part}because synchronizes emptied its queue"
     share = parts[most[0]] / total if total else 0.0
     if share >= NEARLY_ALL:
         return f"waits {_ms(abs(parts[most[0]]))} {_more(total)} {_WAITS[most[0]]}"

@@ -58,7 +58,8 @@ def rows(why: Why | None) -> tuple[list[Row], str]:
     """Return the largest changes of kernels and gaps, what grew before what shrank, and what is left out."""
     if why is None:
         return [], ""
-    found = [*map(_kernel, why.kernels), *map(_gap, why.gaps)]
+    more_syncs = any(site.count[1] > site.count[0] for site in why.syncs)
+    found = [*map(_kernel, why.kernels), *(_gap(gap, more_syncs=more_syncs) for gap in why.gaps)]
     found = sorted((row for row in found if abs(row.size) >= LEAST_US), key=lambda row: -abs(row.size))
     return sorted(found[:ROWS], key=lambda row: row.size < 0), _hidden(found[ROWS:])
 
@@ -100,12 +101,12 @@ def _variant(kernel: KernelChange) -> str:
     return f"before {fmt.operation(before, 80)}, now {fmt.operation(after, 80)}"
 
 
-def _gap(gap: GapChange) -> Row:
+def _gap(gap: GapChange, *, more_syncs: bool) -> Row:
     least = TOLD * sum(gap.calls_ms.values())
     calls = ", ".join(f"{name} {time(1e3 * ms)}" for name, ms in gap.calls_ms.items() if ms >= least)
     told = [f"host calls meanwhile: {calls}"] if calls else []
     shadow = gap.shadow_us / max(gap.us)
-    if shadow >= SHARED:
+    if more_syncs and shadow >= SHARED:
         told.insert(0, f"{min(100 * shadow, 100):.0f} % of it in the shadow of synchronizes")
     return Row(
         f"gap {_what(gap)}",

@@ -106,7 +106,8 @@ def _time(workload: WorkloadVerdict) -> str:
     if longer < least:
         return f"{_no_longer(latency)}{_wait_that_grew(parts, least)}."
     ranked = sorted(told, reverse=True)
-    said = " and ".join(text for size, text in ranked if size >= TELLING * ranked[0][0])
+    parts_told = [text for size, text in ranked if size >= TELLING * ranked[0][0]]
+    said = (", and " if "," in parts_told[0] else " and ").join(parts_told)
     return f"{_longer(latency, longer)}: the device {said}."
 
 

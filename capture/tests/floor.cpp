@@ -1,8 +1,8 @@
 // The least that a capture can cost: a CUPTI client that asks for the same records as ours, with the same
 // attributes and the same flushes, and gives every buffer back unread. An injection library for the overhead
 // bench. FLOOR_CUPTI names the libcupti, FLOOR_LEVEL and FLOOR_GRAPHS are as AI_PROF_LEVEL and
-// AI_PROF_GRAPHS; FLOOR_KINDS names the kinds of record that are left out, as SYNCHRONIZATION,MARKER;
-// FLOOR_CALLS=sync records the calls that synchronize, at level `kernel` too.
+// AI_PROF_GRAPHS; FLOOR_KINDS names the kinds of record that are left out, as MEMSET,MARKER; FLOOR_SYNCS=kind
+// asks for CUPTI's own records of synchronizes as well.
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -11,13 +11,11 @@
 #include <cstdlib>
 #include <iterator>
 #include <mutex>
-#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
-#include "cupti/calls.h"
 #include "cupti/cupti_api.h"
 #include "cupti/subscription.h"
 
@@ -44,8 +42,7 @@ struct Kind {
 Kind g_kinds[] = {
     {"CONTEXT", CUPTI_ACTIVITY_KIND_CONTEXT},   {"MEMCPY", CUPTI_ACTIVITY_KIND_MEMCPY},
     {"MEMCPY2", CUPTI_ACTIVITY_KIND_MEMCPY2},   {"MEMSET", CUPTI_ACTIVITY_KIND_MEMSET},
-    {"OVERHEAD", CUPTI_ACTIVITY_KIND_OVERHEAD}, {"SYNCHRONIZATION", CUPTI_ACTIVITY_KIND_SYNCHRONIZATION},
-    {"MARKER", CUPTI_ACTIVITY_KIND_MARKER},
+    {"OVERHEAD", CUPTI_ACTIVITY_KIND_OVERHEAD}, {"MARKER", CUPTI_ACTIVITY_KIND_MARKER},
 };
 
 void CUPTIAPI requested(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records) {
@@ -104,18 +101,6 @@ CUptiResult CUPTIAPI enable_if_wanted(CUpti_ActivityKind kind) {
   return left_out ? CUPTI_SUCCESS : g_api.cuptiActivityEnable(kind);
 }
 
-bool enable_syncs() {
-  const auto enable_each = [](auto enable_call, std::span<const cupti::CallRow> rows) {
-    bool any = false;
-    for (const cupti::CallRow& row : rows) {
-      if (row.kind == format::kCallSync) any |= enable_call(row.id, 1) == CUPTI_SUCCESS;
-    }
-    return any;
-  };
-  return g_api.selects_calls() && enable_each(g_api.cuptiActivityEnableRuntimeApi, cupti::runtime_calls()) &&
-         enable_each(g_api.cuptiActivityEnableDriverApi, cupti::driver_calls());
-}
-
 bool begin(std::string& error) {
   Config config;
   config.level = variable("FLOOR_LEVEL") == "api" ? Level::kApi : Level::kKernel;
@@ -133,8 +118,9 @@ bool begin(std::string& error) {
   cupti::CuptiApi wanted = g_api;
   wanted.cuptiActivityEnable = enable_if_wanted;
   if (!cupti::enable(wanted, config, cupti::Contexts::kNone, problems, error)) return false;
-  if (variable("FLOOR_CALLS") == "sync" && !enable_syncs()) {
-    error = "CUPTI does not record the calls that synchronize";
+  const bool by_kind = variable("FLOOR_SYNCS") == "kind";
+  if (by_kind && g_api.cuptiActivityEnable(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION) != CUPTI_SUCCESS) {
+    error = "CUPTI has no records of synchronizes";
     return false;
   }
   std::thread(flush_now_and_then).detach();

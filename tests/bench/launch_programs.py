@@ -47,23 +47,22 @@ CAPTURES = [
 ]
 
 # What `capture/tests/floor.cpp` can leave out.
-KINDS = ("CONTEXT", "MEMCPY", "MEMCPY2", "MEMSET", "SYNCHRONIZATION", "OVERHEAD", "MARKER")
+KINDS = ("CONTEXT", "MEMCPY", "MEMCPY2", "MEMSET", "OVERHEAD", "MARKER")
 
 
 def without(level: str) -> list[Capture]:
     """The floor at a level: whole, without each kind of record in turn, and without all of them.
 
-    Then what could stand for the dearest kind: the calls that synchronize, recorded as calls.
+    Then with one more, that the calls that synchronize stand for.
     """
     alone = "kernels alone" if level == "kernel" else "kernels and calls alone"
     left_out = {"": "", **{f", no {kind}": kind for kind in KINDS}, f", {alone}": ",".join(KINDS)}
-    calls = {"FLOOR_KINDS": "SYNCHRONIZATION", "FLOOR_CALLS": "sync"}
     return [
         *(
             Capture(f"level {level}{said}", "floor", level, more={"FLOOR_KINDS": kinds})
             for said, kinds in left_out.items()
         ),
-        Capture(f"level {level}, synchronizes by their calls", "floor", level, more=calls),
+        Capture(f"level {level} and SYNCHRONIZATION", "floor", level, more={"FLOOR_SYNCS": "kind"}),
     ]
 
 

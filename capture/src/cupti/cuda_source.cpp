@@ -97,6 +97,7 @@ bool CudaSource::begin(std::string& error) {
   session_ = Session::take(api_, config_.attached && driver_.has_context(), error);
   if (session_ == nullptr) return false;
   session_->widen(config_);
+  decoder_.want({config_.level == Level::kApi, syncs_by_calls(api_, config_, contexts())});
   // What a capture before this one has left unread.
   for (Filled stale{}; pool_.next(stale);) pool_.release(stale.data);
   g_source = this;
@@ -117,12 +118,15 @@ bool CudaSource::begin(std::string& error) {
   return begun_;
 }
 
-// An injected library comes before any context, an attacher's may come at any time.
+// An injected library comes before any context; an attacher's, and a delayed start, at any time.
+Contexts CudaSource::contexts() const {
+  return config_.attached || config_.delay_s > 0 ? Contexts::kPerhaps : Contexts::kNone;
+}
+
 void CudaSource::set_up() {
-  const Contexts contexts = config_.attached ? Contexts::kPerhaps : Contexts::kNone;
   const bool now = window_.state() != Window::State::kBefore;
   outcome_.ok = session_->subscribe(requested, completed, outcome_) &&
-                (!now || session_->enable(config_, contexts, outcome_));
+                (!now || session_->enable(config_, contexts(), outcome_));
   enabled_ = outcome_.ok && now;
   if (!outcome_.ok) session_->drop();
 }
@@ -270,7 +274,7 @@ void CudaSource::turn_window(Recorder& recorder) {
 void CudaSource::begin_late(Recorder& recorder) {
   milliseconds patience = kBeginPatience;
   outcome_ = {};
-  const auto enable = [this] { outcome_.ok = session_->enable(config_, Contexts::kPerhaps, outcome_); };
+  const auto enable = [this] { outcome_.ok = session_->enable(config_, contexts(), outcome_); };
   if (!run("start", enable, patience, recorder)) return fail(session_->stuck(), recorder);
   warnings_.insert(warnings_.end(), outcome_.problems.begin(), outcome_.problems.end());
   enabled_ = outcome_.ok;

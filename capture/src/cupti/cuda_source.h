@@ -47,6 +47,8 @@ class CudaSource final : public Source {
   bool load(std::string& error);
   bool begin(std::string& error);
   void set_up();
+  // The program may have one by the time that recording starts.
+  [[nodiscard]] Contexts contexts() const;
   // Lets go of CUPTI, and waits for that; false where it has not come about by then.
   bool let_go();
   void describe(Recorder& recorder, const std::string& error);

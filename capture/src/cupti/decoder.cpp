@@ -131,7 +131,8 @@ std::uint32_t block_of(CUpti_ActivityKind kind) {
 void Decoder::decode(const CUpti_Activity& record, Recorder& recorder) {
   any_ = true;
   if (ending_ && host_has_not_ended(record)) {
-    return recorder.unfinished(static_cast<format::BlockType>(block_of(record.kind)));
+    const bool call = block_of(record.kind) == format::kCall && calls_.wanted().calls;
+    return recorder.unfinished(call ? format::kCall : format::kSync);
   }
   switch (record.kind) {
     case CUPTI_ACTIVITY_KIND_KERNEL:
@@ -146,6 +147,8 @@ void Decoder::decode(const CUpti_Activity& record, Recorder& recorder) {
     case CUPTI_ACTIVITY_KIND_GRAPH_TRACE:
       return kernel(graph_record(as<GraphTrace>(record), recorder), recorder);
     case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
+      // A capture before this one has asked for them.
+      if (calls_.wanted().syncs) return;
       return synchronization(as<Synchronization>(record), recorder);
     case CUPTI_ACTIVITY_KIND_RUNTIME:
     case CUPTI_ACTIVITY_KIND_DRIVER:

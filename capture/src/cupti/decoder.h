@@ -24,6 +24,8 @@ class Decoder {
  public:
   Decoder(const DriverApi& driver, Window& window) : driver_(driver), window_(window) {}
 
+  // What is written of host calls, before the first record.
+  void want(HostCalls::Wanted wanted) { calls_.want(wanted); }
   void decode(const CUpti_Activity& record, Recorder& recorder);
   // Before the window opens: only what must be known then, and the order of kernels. Writes nothing.
   void watch(const CUpti_Activity& record, Recorder& recorder);

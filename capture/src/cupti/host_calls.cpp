@@ -6,6 +6,26 @@ namespace {
 // More calls than a program makes in two rounds.
 constexpr std::size_t kRuntimeSlots = std::size_t{1} << 18;
 
+format::SyncKind sync_kind(std::string_view name) {
+  if (name.find("Stream") != std::string_view::npos) return format::kStreamSynchronize;
+  if (name.find("Event") != std::string_view::npos) return format::kEventSynchronize;
+  return format::kContextSynchronize;
+}
+
+// CUPTI does not say of which context, stream or event a call was.
+format::SyncRecord sync_record(const CallRow& row, const format::CallRecord& call) {
+  format::SyncRecord sync{};
+  sync.start = call.start;
+  sync.end = call.end;
+  sync.kind = sync_kind(row.name);
+  sync.correlation = call.correlation;
+  sync.device = format::kNone32;
+  sync.context = format::kNone32;
+  sync.stream = format::kNone32;
+  sync.thread = call.thread;
+  return sync;
+}
+
 }  // namespace
 
 HostCalls::HostCalls() : runtime_(kRuntimeSlots, 0) {}
@@ -37,9 +57,9 @@ void HostCalls::add(const Api& record, Recorder& recorder) {
   // Others come while they are being switched off.
   const CallRow* row = find_call(record.kind, record.cbid);
   if (row == nullptr) return;
-  const format::CallRecord call = call_record(record, *row, recorder);
+  const Call call{row, call_record(record, *row, recorder)};
   if (record.kind == CUPTI_ACTIVITY_KIND_RUNTIME) {
-    runtime_slot(call.correlation) = call.correlation;
+    runtime_slot(record.correlationId) = record.correlationId;
     write(call, recorder);
   } else {
     fresh_.push_back(call);
@@ -54,8 +74,8 @@ void HostCalls::round(Recorder& recorder) {
 void HostCalls::forget() {
   // Not `= {}`, which keeps a vector's memory.
   std::vector<std::uint32_t>().swap(runtime_);
-  std::vector<format::CallRecord>().swap(fresh_);
-  std::vector<format::CallRecord>().swap(waiting_);
+  std::vector<Call>().swap(fresh_);
+  std::vector<Call>().swap(waiting_);
   names_.clear();
 }
 
@@ -64,14 +84,20 @@ void HostCalls::finish(Recorder& recorder) {
   write_outermost(fresh_, recorder);
 }
 
-void HostCalls::write(const format::CallRecord& call, Recorder& recorder) {
-  if (call.kind == format::kCallLaunch || call.kind == format::kCallGraphLaunch) ++launches_;
-  recorder.add(format::kCall, call);
+void HostCalls::write(const Call& call, Recorder& recorder) {
+  const std::uint32_t kind = call.row->kind;
+  if (wanted_.syncs && kind == format::kCallSync) {
+    recorder.add(format::kSync, sync_record(*call.row, call.record));
+  }
+  if (!wanted_.calls) return;
+  if (kind == format::kCallLaunch || kind == format::kCallGraphLaunch) ++launches_;
+  recorder.add(format::kCall, call.record);
 }
 
-void HostCalls::write_outermost(std::vector<format::CallRecord>& calls, Recorder& recorder) {
-  for (const format::CallRecord& call : calls) {
-    if (runtime_slot(call.correlation) != call.correlation) write(call, recorder);
+void HostCalls::write_outermost(std::vector<Call>& calls, Recorder& recorder) {
+  for (const Call& call : calls) {
+    const std::uint32_t correlation = call.record.correlation;
+    if (runtime_slot(correlation) != correlation) write(call, recorder);
   }
   calls.clear();
 }

@@ -1,4 +1,5 @@
 // Host calls, each counted once: a runtime call and the driver calls that it makes share one correlation id.
+// Those that synchronize are the file's synchronizes as well.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,14 @@ class HostCalls {
  public:
   HostCalls();
 
+  // What is written of calls, before the first.
+  struct Wanted {
+    bool calls = true;
+    bool syncs = false;
+  };
+  void want(Wanted wanted) { wanted_ = wanted; }
+  [[nodiscard]] const Wanted& wanted() const { return wanted_; }
+
   void add(const Api& record, Recorder& recorder);
 
   // Writes the driver calls that have waited since the last round without the runtime call that made them.
@@ -29,19 +38,25 @@ class HostCalls {
   [[nodiscard]] std::uint64_t launches() const { return launches_; }
 
  private:
+  struct Call {
+    const CallRow* row;
+    format::CallRecord record;
+  };
+
   std::uint32_t name_of(const CallRow* row, Recorder& recorder);
   format::CallRecord call_record(const Api& record, const CallRow& row, Recorder& recorder);
-  void write(const format::CallRecord& call, Recorder& recorder);
-  void write_outermost(std::vector<format::CallRecord>& calls, Recorder& recorder);
+  void write(const Call& call, Recorder& recorder);
+  void write_outermost(std::vector<Call>& calls, Recorder& recorder);
   [[nodiscard]] std::uint32_t& runtime_slot(std::uint32_t correlation);
 
   // The correlations of the latest runtime calls, each at its own value modulo the size: ids count up.
   std::vector<std::uint32_t> runtime_;
   // Driver calls end, and are recorded, before the runtime call around them.
-  std::vector<format::CallRecord> fresh_;
-  std::vector<format::CallRecord> waiting_;
+  std::vector<Call> fresh_;
+  std::vector<Call> waiting_;
   std::unordered_map<const CallRow*, std::uint32_t> names_;
   std::uint64_t launches_ = 0;
+  Wanted wanted_;
 };
 
 }  // namespace ai_prof::cupti

@@ -15,9 +15,8 @@ constexpr std::size_t kDeviceBufferBytes = 3'200'000;
 constexpr std::size_t kDeviceBuffers = 64;
 
 constexpr CUpti_ActivityKind kKinds[] = {
-    CUPTI_ACTIVITY_KIND_CONTEXT, CUPTI_ACTIVITY_KIND_MEMCPY,          CUPTI_ACTIVITY_KIND_MEMCPY2,
-    CUPTI_ACTIVITY_KIND_MEMSET,  CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, CUPTI_ACTIVITY_KIND_OVERHEAD,
-    CUPTI_ACTIVITY_KIND_MARKER,
+    CUPTI_ACTIVITY_KIND_CONTEXT, CUPTI_ACTIVITY_KIND_MEMCPY,   CUPTI_ACTIVITY_KIND_MEMCPY2,
+    CUPTI_ACTIVITY_KIND_MEMSET,  CUPTI_ACTIVITY_KIND_OVERHEAD, CUPTI_ACTIVITY_KIND_MARKER,
 };
 
 void CUPTIAPI ignore(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*) {}
@@ -38,14 +37,21 @@ std::uint64_t get(const CuptiApi& api, CUpti_ActivityAttribute attribute) {
 
 using EnableCall = decltype(&::cuptiActivityEnableRuntimeApi);
 
-// An older CUPTI does not know the newest calls, nor can a program on it make them: refusals are only
-// counted.
-std::size_t switch_calls(EnableCall enable_call, std::span<const CallRow> rows, bool on) {
-  std::size_t refused = 0;
+// The calls that `level` needs: at `kernel`, those that synchronize. An older CUPTI does not know the newest,
+// nor can a program on it make them: false only where it knows none.
+bool switch_calls(EnableCall enable_call, std::span<const CallRow> rows, Level level, bool on) {
+  bool any = false;
   for (const CallRow& row : rows) {
-    if (enable_call(row.id, on ? 1 : 0) != CUPTI_SUCCESS) ++refused;
+    if (level == Level::kKernel && row.kind != format::kCallSync) continue;
+    any |= enable_call(row.id, on ? 1 : 0) == CUPTI_SUCCESS;
   }
-  return refused;
+  return any;
+}
+
+bool switch_calls(const CuptiApi& api, Level level, bool on) {
+  const bool runtime = switch_calls(api.cuptiActivityEnableRuntimeApi, runtime_calls(), level, on);
+  const bool driver = switch_calls(api.cuptiActivityEnableDriverApi, driver_calls(), level, on);
+  return runtime && driver;
 }
 
 // All calls of `domain` but those that are not ours.
@@ -59,7 +65,7 @@ bool enable_whole(const CuptiApi& api, EnableCall enable_call, CUpti_ActivityKin
 
 // Once a context exists, a call that is switched on by itself is not recorded: only the whole kind is, less
 // the calls that are switched off after it.
-void enable_calls(const CuptiApi& api, Contexts contexts, Problems& problems) {
+void enable_calls(const CuptiApi& api, Level level, Contexts contexts, Problems& problems) {
   if (!api.selects_calls()) {
     problems.emplace_back(
         "host calls are not recorded: this CUPTI can't select single calls; use one of CUDA 12.8 or later");
@@ -71,10 +77,9 @@ void enable_calls(const CuptiApi& api, Contexts contexts, Problems& problems) {
     if (!runtime || !driver) problems.emplace_back("not all host calls are recorded: CUPTI refused them");
     return;
   }
-  const std::size_t runtime = switch_calls(api.cuptiActivityEnableRuntimeApi, runtime_calls(), true);
-  const std::size_t driver = switch_calls(api.cuptiActivityEnableDriverApi, driver_calls(), true);
-  if (runtime == runtime_calls().size() || driver == driver_calls().size()) {
-    problems.emplace_back("host calls are not recorded: CUPTI refused all of them");
+  if (!switch_calls(api, level, true)) {
+    const std::string what = level == Level::kApi ? "host calls" : "synchronizes";
+    problems.push_back(what + " are not recorded: CUPTI refused all of them");
   }
 }
 
@@ -116,6 +121,11 @@ std::uint64_t device_memory_bound(const CuptiApi& api) {
          get(api, CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT);
 }
 
+bool syncs_by_calls(const CuptiApi& api, const Config& config, Contexts contexts) {
+  // All calls but a few would have to be switched off once a context exists: too many at level `kernel`.
+  return api.selects_calls() && (config.level == Level::kApi || contexts == Contexts::kNone);
+}
+
 bool enable(const CuptiApi& api, const Config& config, Contexts contexts, Problems& problems,
             std::string& error) {
   // Kernels first: with CONCURRENT_KERNEL refused the rest says nothing.
@@ -132,7 +142,9 @@ bool enable(const CuptiApi& api, const Config& config, Contexts contexts, Proble
   };
   for (const CUpti_ActivityKind kind : kKinds) enable_kind(kind);
   if (config.graphs == Graphs::kGraph) enable_kind(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
-  if (config.level == Level::kApi) enable_calls(api, contexts, problems);
+  const bool by_calls = syncs_by_calls(api, config, contexts);
+  if (!by_calls) enable_kind(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION);
+  if (by_calls || config.level == Level::kApi) enable_calls(api, config.level, contexts, problems);
   return true;
 }
 
@@ -140,11 +152,11 @@ void disable(const CuptiApi& api, const Config& config, Contexts contexts) {
   if (config.level == Level::kApi && contexts == Contexts::kPerhaps) {
     api.cuptiActivityDisable(CUPTI_ACTIVITY_KIND_RUNTIME);
     api.cuptiActivityDisable(CUPTI_ACTIVITY_KIND_DRIVER);
-  } else if (config.level == Level::kApi && api.selects_calls()) {
-    switch_calls(api.cuptiActivityEnableRuntimeApi, runtime_calls(), false);
-    switch_calls(api.cuptiActivityEnableDriverApi, driver_calls(), false);
+  } else if (syncs_by_calls(api, config, contexts)) {
+    switch_calls(api, config.level, false);
   }
   // What was not enabled refuses, and that is all right.
+  api.cuptiActivityDisable(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION);
   if (config.graphs == Graphs::kGraph) api.cuptiActivityDisable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
   for (const CUpti_ActivityKind kind : kKinds) api.cuptiActivityDisable(kind);
   api.cuptiActivityDisable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);

@@ -30,6 +30,10 @@ std::uint64_t device_memory_bound(const CuptiApi& api);
 // Whether the program may have made a CUDA context: it decides how single calls are selected.
 enum class Contexts { kNone, kPerhaps };
 
+// Whether synchronizes are told by their calls: their own kind of record costs each launch of a program more
+// than all others together, and does not say which thread waits.
+bool syncs_by_calls(const CuptiApi& api, const Config& config, Contexts contexts);
+
 // Starts recording at `config`'s level. False, with the reason in `error`, when kernels can't be recorded.
 bool enable(const CuptiApi& api, const Config& config, Contexts contexts, Problems& problems,
             std::string& error);

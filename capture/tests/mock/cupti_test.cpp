@@ -38,7 +38,9 @@ void every_kind(const Parts& parts) {
     mock.emit(copy(CUPTI_ACTIVITY_MEMCPY_KIND_ATOH, now + 5000, 16));
     mock.emit(peer_copy(now));
     mock.emit(set(now));
-    mock.emit(synchronization(CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE, now));
+    mock.emit(
+        call(CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020, now, 24));
+    mock.emit(call(CUPTI_ACTIVITY_KIND_DRIVER, CUPTI_DRIVER_TRACE_CBID_cuEventSynchronize, now, 25));
     mock.emit(overhead(now));
     mock.emit(marker(CUPTI_ACTIVITY_FLAG_MARKER_START, now, "step"));
     mock.emit(marker(CUPTI_ACTIVITY_FLAG_MARKER_END, now + 700, nullptr));
@@ -70,9 +72,13 @@ void every_kind(const Parts& parts) {
   CHECK(copies.at(2).kind == format::kPeerToPeer && copies.at(2).peer == 3 && copies.at(2).correlation == 22);
   CHECK(file.records<format::MemoryRecord>(format::kMemset).at(0).kind == format::kSet);
 
-  const auto sync = file.records<format::SyncRecord>(format::kSync).at(0);
-  CHECK(sync.kind == format::kContextSynchronize && sync.end - sync.start == 5000);
-  CHECK(sync.device == 0 && sync.stream == format::kNone32 && sync.correlation == 24);
+  // By their calls, which alone of all calls level `kernel` asks for.
+  const auto syncs = file.records<format::SyncRecord>(format::kSync);
+  CHECK(syncs.size() == 2);
+  CHECK(syncs.at(0).kind == format::kContextSynchronize && syncs.at(0).end - syncs.at(0).start == 2000);
+  CHECK(syncs.at(0).thread == 4242 && syncs.at(0).correlation == 24);
+  CHECK(syncs.at(0).device == format::kNone32 && syncs.at(0).stream == format::kNone32);
+  CHECK(syncs.at(1).kind == format::kEventSynchronize);
   CHECK(file.records<format::OverheadRecord>(format::kOverhead).at(0).thread == 4242);
   const auto range = file.records<format::RangeRecord>(format::kRange).at(0);
   CHECK(file.name(range.name) == "step" && range.end - range.start == 700 && range.thread == 4242);
@@ -140,6 +146,9 @@ void calls_count_once(const Parts& parts) {
   CHECK(named("cuLaunchKernelEx") == 1);
   CHECK(named("cudaStreamSynchronize") == 1);
   for (const format::CallRecord& one : calls) CHECK(one.thread == 4242 && one.end - one.start == 2000);
+  const auto syncs = file.records<format::SyncRecord>(format::kSync);
+  CHECK(syncs.size() == 1 && syncs.at(0).kind == format::kStreamSynchronize &&
+        syncs.at(0).correlation == 501);
   CHECK(calls.front().kind == format::kCallLaunch);
 }
 
@@ -188,11 +197,18 @@ void old_cupti_stays_at_kernels(const Parts& parts) {
   Program program;
   program.old_cupti = true;
   program.environment["AI_PROF_LEVEL"] = "api";
-  program.body = [](const Mock& mock) { mock.emit(kernel("k", mock.now(), 1)); };
+  program.body = [](const Mock& mock) {
+    mock.emit(context(kContextId));
+    mock.emit(kernel("k", mock.now(), 1));
+    mock.emit(synchronization(CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE, mock.now()));
+  };
   const Outcome outcome = run(parts, program);
   CHECK(ended(outcome, format::kEndExit));
   CHECK(outcome.only().says("\"level\": \"kernel\"") && outcome.only().says("host calls are not recorded"));
   CHECK(outcome.only().records<format::KernelRecord>(format::kKernel).size() == 1);
+  const auto sync = outcome.only().records<format::SyncRecord>(format::kSync).at(0);
+  CHECK(sync.kind == format::kContextSynchronize && sync.end - sync.start == 5000);
+  CHECK(sync.device == 0 && sync.stream == format::kNone32 && sync.correlation == 24);
 }
 
 void many_threads_lose_nothing(const Parts& parts) {

@@ -50,7 +50,8 @@ void work_in_flight_at_the_end_is_no_loss(const Parts& parts) {
     running.end = 0;
     mock.emit(running);
     // The host waits for it.
-    auto waiting = synchronization(CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE, now);
+    auto waiting =
+        call(CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020, now, 13);
     waiting.end = 0;
     mock.emit(waiting);
     if (std::getenv("AI_PROF_DURATION") != nullptr) sleep_ms(1500);

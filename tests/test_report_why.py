@@ -148,7 +148,7 @@ def test_work_cut_into_more_kernels_is_called_that():
         ((0, 512), "."),
         ((512, 514), ", in launches of the same size."),
         ((512, 1024), ", each launch with 2 times as many threads."),
-        ((512, 256), ", each launch with 0.50 times the threads."),
+        ((512, 256), ", each launch with 1/2 of the threads."),
     ],
 )
 def test_a_longer_kernel_says_whether_its_launches_grew(threads, said):

@@ -289,7 +289,7 @@ def _size(before: KernelUse, after: KernelUse) -> str:
     times = after.threads / before.threads
     if abs(times - 1) <= ALIKE:
         return "" if abs(after.count - before.count) >= 1 else ", in launches of the same size"
-    how = f"{times:.3g} times as many" if times > 1 else f"{times:.2f} times the"
+    how = f"{times:.3g} times as many" if times > 1 else f"1/{1 / times:.3g} of the"
     return f", each launch with {how} threads"
 
 

@@ -114,7 +114,7 @@ def _split(label: str, runs: list[Run]) -> Split | None:
 
 
 def _cause_row(cause: str, before: float, after: float, decimals: int) -> CauseRow:
-    names = {WORK: "At work", "iteration": "Iteration", "shadow": "of the gaps: sync shadow"}
+    names = {WORK: "At work", "iteration": "Iteration", "shadow": "in sync shadow"}
     delta = round(after - before, decimals)
     sign = "-" if delta < 0 else "+" if delta else ""
     return CauseRow(

@@ -113,9 +113,13 @@ PARTS = (
         "workloads", 330, 570, ("tests/gpu/check_workloads.py", "--jobs", "8", "--out", "{out}"),
         r"^\d+ processes in|: skipped: |^\w*Error",
     ),
-    Part(
-        "record", 300, 590, ("tests/bench/record.py", "--output", "{out}", "--minutes", "{minutes}"),
-        r" launches, \d+ profiles$|^time is up|^forked launches|^a parent ended|^\w*Error",
+    *(
+        Part(
+            f"record-{half}", 300, 590,
+            ("tests/bench/record.py", "--output", "{out}", "--minutes", "{minutes}"),
+            r" launches, \d+ profiles$|^time is up|^forked launches|^a parent ended|^\w*Error",
+        )
+        for half in ("a", "b")  # in random order, so that both have some of everything
     ),
     Part("stories", 90, 300, (*PYTEST, "tests/gpu/test_stories_gpu.py"), OF_PYTEST),
     Part(

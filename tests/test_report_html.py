@@ -8,7 +8,7 @@ import verdicts
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_prof.gate.model import Evidence, Reason
+from ai_prof.gate.model import Cell, Evidence, Reason
 from ai_prof.report import conditions, gaps, html, plot, provenance, svg, view, words
 
 SAMPLES = {
@@ -133,7 +133,7 @@ def test_workloads_stand_in_order_and_unchanged_ones_are_folded():
         "cl_new",
         "torch_ddp",
     ]
-    assert re.search(r'<details class="group">\s*<summary><h2>1 workload unchanged', page)
+    assert re.search(r'<details class="group">\s*<summary><h2>1 workload without a finding', page)
 
 
 def test_names_are_escaped_and_kept_in_full():
@@ -247,13 +247,14 @@ def test_every_reason_and_kind_of_evidence_has_a_word():
 
 
 def test_badges_name_what_disturbed_the_runs():
-    calm = [badge.text for badge in conditions.badges([{"slowdowns": [], "sm_clock_mhz": 1980}])]
+    calm = [badge.text for badge in conditions.badges([{"slowdowns": [], "sm_clock_mhz": 1980}], 2)]
     assert calm == ["no throttling", "SM clock 1,980 MHz"]
     spoiled = {"slowdowns": ["power brake"], "foreign_gpu_processes": [42], "foreign_cores": 1.2}
-    assert [badge.text for badge in conditions.badges([spoiled, {"repeated_for": "power brake"}])] == [
+    told = conditions.badges([spoiled, {"repeated_for": "power brake"}], 2)
+    assert [badge.text for badge in told] == [
         "power brake",
         "other processes on the GPU",
-        "other programs kept up to 1.2 cores busy",
+        "other programs kept up to 1.2 of 2 cores busy",
         "1 run repeated",
     ]
 
@@ -275,3 +276,20 @@ def test_a_slower_host_is_said_and_drawn():
     # 40 % of the 1.4 ms that the baseline's host takes: 12.40 to 12.96 ms.
     assert line.find("title").text == "baseline at this host's speed, estimated: 12.96 ms"
     assert "over the baseline:" not in html.render(verdicts.build(verdicts.workload(host_factor=1.02)))
+
+
+def test_a_pass_in_name_only_and_a_gain_that_nobody_checked_are_shown_as_that():
+    blind = verdicts.cell("iteration_ms", 0.4, judged=False)
+    gain = verdicts.cell("iteration_ms", -0.3, reason=Reason.IMPROVED, evidence=Evidence.SCREEN)
+    unsure = verdicts.workload("a", cells=[blind])
+    faster = verdicts.workload("b", cells=[gain], reason=Reason.IMPROVED, evidence=Evidence.SCREEN)
+    told = [(word.label, count) for word, count in view.tally(verdicts.build(unsure, faster))]
+    assert sorted(told) == [("faster, not confirmed", 1), ("not judged", 1)]
+    page = html.render(verdicts.build(unsure, faster))
+    assert "+40.0 % not judged</text>" in page
+    assert "-30.0 % faster, not confirmed</text>" in page
+
+
+def test_a_comparison_by_place_that_found_none_does_not_say_that_all_is_as_before():
+    cell = Cell(metric="kernel_profile", unit="us", reason=Reason.PASS, evidence=Evidence.SCREEN)
+    assert view.metric_row("w", cell).verdict == "none stands out"

@@ -50,8 +50,12 @@ def test_without_the_launch_it_is_unknown(tmp_path):
 
 
 def test_launched_before_the_gap_it_is_latency_or_a_wait(tmp_path):
-    assert causes(capture_with(gap_us=5, launch=(-20, -10)), tmp_path)[0] == {"device": 5_000}
-    assert causes(capture_with(gap_us=6, launch=(-20, -10)), tmp_path)[0] == {"wait": 6_000}
+    assert causes(capture_with(gap_us=50, launch=(-20, -10)), tmp_path)[0] == {"device": 50_000}
+    assert causes(capture_with(gap_us=51, launch=(-20, -10)), tmp_path)[0] == {"wait": 51_000}
+    for gap_us, cause in ((5, "device"), (6, "wait")):  # another stream may be waited for
+        capture = capture_with(gap_us=gap_us, launch=(-20, -10))
+        capture.kernel("c", BASE + 100_000, BASE + 110_000, stream=9)
+        assert causes(capture, tmp_path)[0] == {cause: gap_us * 1000}
 
 
 def test_the_call_and_short_ways_between_calls_are_launch(tmp_path):

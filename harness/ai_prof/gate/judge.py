@@ -59,7 +59,7 @@ class Totals:
         """Why a share or a place that moved the wrong way is none the worse: faster work leaves it behind."""
         key = item.metric.key
         if key in self.hidden:
-            return "the device never feels it, its gaps did not grow"
+            return "the device never feels it, it idles no longer there"
         if key in _SHARES | _PLACES and self.improved("iteration_ms"):
             return "the iteration got shorter"
         latency = self.stored("iteration_ms")

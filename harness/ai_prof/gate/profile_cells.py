@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from ai_prof.timeline.profile import Profile
 
 _KEYS: dict[Aspect, str] = {"host": "host_profile", "host_slow": "host_profile", "kernel": "kernel_profile"}
-_NONE = {"host_profile": "the host takes no longer anywhere", "kernel_profile": "no kernel takes longer"}
+_NONE = {
+    "host_profile": "no place of the host stands out from the others",
+    "kernel_profile": "no kernel stands out from the others",
+}
 
 
 @dataclass(frozen=True)
@@ -170,7 +173,7 @@ def _cell(result: Compared, key: str, rules: Rules, *, provisional: bool) -> Cel
     cell.why = _why(finding, metric, floor)
     if not finding.felt:
         cell.notes = ["warning"]
-        cell.why += ": the device never feels it, its gaps did not grow"
+        cell.why += ": the device never feels it, it idles no longer there"
     elif rules.policy_of(key) == "warn":
         cell.notes = ["warning"]
         cell.why += ": worse, and the policy only warns"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 NEARLY_ALL, MOSTLY = 0.9, 0.6  # a cause with this share of the longer wait is named alone
 HOST_TOLD = 1.1  # a host this much slower or faster is worth a word
+TIMES = 1.1  # a kernel this much longer is so many times as long
 MANY = 3  # kernels that all got slower are summed up
 TELLING = 0.2  # a part, kernel or gap is named from this share of the change on
 APART = 0.1  # the median iteration is told beside the mean one where it grew otherwise
@@ -117,7 +118,7 @@ def _longer(latency: Cell | None, longer: float) -> str:
     What the table calls latency is the median one, which may differ, or not be shown to have changed.
     """
     if latency is None or latency.reason is not Reason.REGRESSED:
-        return f"The mean iteration takes {_ms(longer)} longer"
+        return f"The mean iteration takes {_ms(longer)} longer, which may be chance"
     typical = (latency.candidate or 0.0) - (latency.baseline or 0.0)
     if abs(typical - longer) <= APART * longer:
         return f"An iteration takes {_ms(longer)} longer"
@@ -204,16 +205,18 @@ def _counts(workload: WorkloadVerdict) -> str:
 
 def _sites(why: Why | None, delta: int) -> str:
     """Where the further synchronizes are: the call, and the operation that it waits for."""
-    changes = [(site, site.count[1] - site.count[0]) for site in (why.syncs if why else ())]
-    same = [(site, change) for site, change in changes if change * delta > 0]
-    if not same:
+    named, left = [], abs(delta)
+    for site in why.syncs if why else ():
+        change = round(site.count[1] - site.count[0])
+        if change * delta <= 0 or left <= 0:  # one that has moved is no further one
+            continue
+        after = f" after {fmt.operation(site.after, 60)}" if site.after else ""
+        named.append(f"{site.call}{after} ({min(abs(change), left):,})")
+        left -= abs(change)
+    if not named:
         return ""
-    named = [
-        f"{site.call}{f' after {fmt.operation(site.after, 60)}' if site.after else ''} ({abs(change):,.0f})"
-        for site, change in same[:SITES]
-    ]
-    rest = fmt.plural(len(same) - SITES, "other place")
-    return f": {', '.join(named)}{f' and {rest}' if len(same) > SITES else ''}"
+    rest = f" and {fmt.plural(len(named) - SITES, 'other place')}" if len(named) > SITES else ""
+    return f": {', '.join(named[:SITES])}{rest}"
 
 
 def _often(change: StructureChange, why: Why | None) -> str:
@@ -278,7 +281,9 @@ def kernel_sentence(kernel: KernelChange) -> str:
         return f"{name} is new: {often}, {_ms(after.ms)}."
     if kernel.before is None or after is None:
         return f"{name} is gone."
+    times = after.ms / kernel.before.ms if kernel.before.ms else 0.0
     taken = f"{_ms(after.ms)} instead of {_ms(kernel.before.ms)} an iteration"
+    taken = f"{times:.3g} times as long, {taken}" if times >= TIMES else taken
     return f"{name} takes {taken}{_size(kernel.before, after)}."
 
 

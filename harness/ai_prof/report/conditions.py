@@ -24,8 +24,11 @@ class Badge:
     detail: str = ""
 
 
-def badges(environments: Sequence[Mapping[str, Any]]) -> list[Badge]:
-    """Return what the runs' conditions say at a glance: throttling, clocks, other programs, repeats."""
+def badges(environments: Sequence[Mapping[str, Any]], cores: int) -> list[Badge]:
+    """Return what the runs' conditions say at a glance: throttling, clocks, other programs, repeats.
+
+    `cores` is how many the machine has; 0 where that is not known.
+    """
     seen = gather(environments)
     shown = []
     capped = sum(bool(int(bits) & _POWER_CAP) for bits in seen.get("throttle_reasons", []))
@@ -40,10 +43,11 @@ def badges(environments: Sequence[Mapping[str, Any]]) -> list[Badge]:
         shown.append(Badge(f"SM clock {spread(clocks)} MHz", "quiet"))
     if any(seen.get("foreign_gpu_processes", [])):
         shown.append(Badge("other processes on the GPU", "warn"))
-    cores = max(seen.get("foreign_cores", []), default=0)
-    if cores >= _BUSY_CORES:
-        busy = f"other programs kept up to {cores:.1f} cores busy"
-        shown.append(Badge(busy, "warn" if cores >= 1 else "quiet", "host times vary with it"))
+    taken = max(seen.get("foreign_cores", []), default=0)
+    if taken >= _BUSY_CORES:
+        of = f" of {cores}" if cores else ""
+        busy = f"other programs kept up to {taken:.1f}{of} cores busy"
+        shown.append(Badge(busy, "warn" if taken >= 1 else "quiet", "host times vary with it"))
     repeated = len(seen.get("repeated_for", []))
     if repeated:
         shown.append(Badge(f"{fmt.plural(repeated, 'run')} repeated", "quiet", spread(seen["repeated_for"])))

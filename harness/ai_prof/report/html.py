@@ -60,11 +60,12 @@ class Section:
     legend: list[tuple[str, str]]
     bars: Markup | None
     causes: list[gaps.CauseRow]
-    compared: str
+    compared: list[str]
     places: list[why_view.Row]
     hidden_places: str
     elsewhere: str
     timelines: lanes.Timelines | None
+    untypical: str
     links: list[tuple[str, str]]
     history: Markup | None
 
@@ -125,7 +126,7 @@ def _section(workload: WorkloadVerdict, place: int, detail: Detail, beside: Besi
     return Section(
         workload=workload,
         anchor=f"workload-{place + 1}",
-        word=words.REASONS[workload.reason],
+        word=view.word(workload),
         why=cause.sentences(workload) or [text for text in [_said(workload)] if text],
         host=cause.host_speed(workload),
         strength=view.strength(workload),
@@ -140,16 +141,30 @@ def _section(workload: WorkloadVerdict, place: int, detail: Detail, beside: Besi
         legend=plot.roles(workload),
         bars=gaps.bars(sides, workload.workload) if place < detail.plotted and sides else None,
         causes=gaps.table(*pair) if pair else [],
-        compared=f"{pair[0].label} and {pair[1].label}" if pair else "",
+        compared=[side.label for side in pair or ()],
         places=places,
         hidden_places=hidden,
         elsewhere=why_view.elsewhere(workload.explained),
         timelines=lanes.draw(workload.explained) if place < detail.timelines else None,
+        untypical=_untypical(workload, pair),
         links=beside.links.get(workload.workload, []),
         history=history_plot.draw(beside.history.get(workload.workload, []), workload, run_id)
         if place < detail.plotted
         else None,
     )
+
+
+def _untypical(workload: WorkloadVerdict, pair: tuple[gaps.Split, gaps.Split] | None) -> str:
+    """Say that the iterations that are drawn differ otherwise than the means of all runs."""
+    why = workload.explained
+    if pair is None or why is None or why.before is None or why.after is None:
+        return ""
+    drawn = (why.after.length - why.before.length) / 1e6
+    mean = pair[1].iteration_ms - pair[0].iteration_ms
+    if abs(drawn - mean) <= max(abs(mean), 0.05 * pair[0].iteration_ms) / 4:
+        return ""
+    told = (fmt.change(ms, fmt.DELTA + "ms") for ms in (drawn, mean))
+    return "These two differ by {}, the mean iterations of all runs by {}.".format(*told)
 
 
 def _said(workload: WorkloadVerdict) -> str:

@@ -34,7 +34,7 @@ def render(verdict: BuildVerdict, limit: int = MAX_BYTES) -> str:
     changed = [w for w in workloads if not view.is_unchanged(w)]
     if not changed and (subline := view.subline(verdict)):
         page.add(f"{text(subline)}\n\n")
-    counts = (f"{count} {words.REASONS[reason].label}" for reason, count in view.tally(verdict))
+    counts = (f"{count} {word.label}" for word, count in view.tally(verdict))
     page.add(", ".join(counts) + "\n\n")
     _reasons(page, changed)
     page.add(_qualifiers(verdict))

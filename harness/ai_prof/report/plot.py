@@ -7,7 +7,7 @@ from itertools import groupby
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ai_prof.report import cause, svg, words
+from ai_prof.report import cause, svg, view, words
 from ai_prof.report import format as fmt
 
 if TYPE_CHECKING:
@@ -247,8 +247,9 @@ def _effect(root: ET.Element, cell: Cell, y: svg.Scale) -> None:
     place = y(_shifted(cell, cell.effect))
     svg.draw(root, "path", css="effect", d=f"M{_EFFECT} {place - 4.5}l4.5 4.5l-4.5 4.5l-4.5 -4.5z")
     svg.write(root, "change", _EFFECT, _BOTTOM + 16, anchor="middle", css="soft")
-    verdict = f"{fmt.change(cell.effect, cell.unit)} {words.REASONS[cell.reason].label}"
-    svg.write(root, verdict, WIDTH, 12, anchor="end", css=f"axis t-{words.REASONS[cell.reason].tone}")
+    word = view.metric_row("", cell).word
+    verdict = f"{fmt.change(cell.effect, cell.unit)} {word.label}"
+    svg.write(root, verdict, WIDTH, 12, anchor="end", css=f"axis t-{word.tone}")
 
 
 def _describe(cell: Cell, workload: WorkloadVerdict) -> str:

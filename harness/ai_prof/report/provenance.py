@@ -22,7 +22,7 @@ def badges(verdict: BuildVerdict) -> list[Badge]:
         for (label, tone), count, details in _strengths(verdict)
     ]
     shown = [*_machine_badges(verdict), *shown, *_losses(verdict)]
-    shown += conditions.badges(_fresh_environments(verdict))
+    shown += conditions.badges(_fresh_environments(verdict), int(verdict.machine.get("cores") or 0))
     if any(workload.provisional for workload in verdict.workloads):
         shown.append(Badge("provisional verdicts", "warn", "a young baseline: marked where it applies"))
     if verdict.dirty:

@@ -76,10 +76,19 @@ class Row:
         return self.key.startswith(words.KERNEL)
 
     @property
+    def by_place(self) -> bool:
+        """Whether the row compares the places of an iteration, and has found none."""
+        return self.key in METRICS and METRICS[self.key].role == "profile" and self.before == fmt.NOTHING
+
+    @property
     def word(self) -> words.Word:
         """How the row's reason is shown."""
         if self.cut_up:
             return words.CUT_UP
+        if self.reason is Reason.IMPROVED and self.evidence is Evidence.SCREEN:
+            return words.FASTER
+        if self.reason is Reason.PASS and self.by_place:
+            return words.NO_PLACE
         if self.reason is Reason.PASS and not self.judged:
             return words.NOT_JUDGED
         if self.reason is Reason.PASS and self.beyond_floor:
@@ -234,6 +243,16 @@ def leading(workload: WorkloadVerdict) -> list[Row]:
     return sorted(made_it, key=lambda row: (row.key != "iteration_ms", _EVIDENCE_RANK[row.evidence]))
 
 
+def word(workload: WorkloadVerdict) -> words.Word:
+    """Return how the workload's reason is shown, but for a pass in name only and a gain of the screen's."""
+    if workload.reason is Reason.IMPROVED and workload.evidence in {Evidence.SCREEN, Evidence.NONE}:
+        return words.FASTER
+    latency = next((cell for cell in workload.cells if cell.metric == "iteration_ms"), None)
+    if workload.reason is Reason.PASS and latency is not None and not latency.judged:
+        return words.NOT_JUDGED
+    return words.REASONS[workload.reason]
+
+
 def is_unchanged(workload: WorkloadVerdict) -> bool:
     """Whether the workload compared and nothing in it needs a reader."""
     return workload.reason in _UNCHANGED and all(row.reason in _UNCHANGED for row in rows(workload))
@@ -332,10 +351,10 @@ def subline(verdict: BuildVerdict) -> str:
     return fmt.typeset(verdict.summary.removeprefix(headline(verdict)[0]).lstrip(": "))
 
 
-def tally(verdict: BuildVerdict) -> list[tuple[Reason, int]]:
+def tally(verdict: BuildVerdict) -> list[tuple[words.Word, int]]:
     """Return how many workloads ended with each reason, in the reports' order."""
-    reasons = [workload.reason for workload in verdict.workloads]
-    return [(reason, reasons.count(reason)) for reason in words.REASONS if reason in reasons]
+    shown = [word(workload) for workload in sorted(verdict.workloads, key=lambda w: _REASON_RANK[w.reason])]
+    return [(each, shown.count(each)) for each in dict.fromkeys(shown)]
 
 
 def strength(workload: WorkloadVerdict) -> Strength:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from ai_prof.timeline.diff_kernels import KernelChange, KernelUse
 
 ROWS = 12
-LEAST_US = 1.0  # an iteration: what changed by less has no row
+LEAST_US = 1.0  # an iteration: what changed by less is left out,
+LEAST = 0.001  # and by less than this share of it has no row
 TOLD = 0.01  # a call is named from this share of all calls' time on
 SHARED = 0.2  # a further cause is named from this share of the gaps' time on
 ELSEWHERE = 0.25  # of what kernels take longer may be missing from their rows
@@ -61,7 +62,9 @@ def rows(why: Why | None) -> tuple[list[Row], str]:
     more_syncs = any(site.count[1] > site.count[0] for site in why.syncs)
     found = [*map(_kernel, why.kernels), *(_gap(gap, more_syncs=more_syncs) for gap in why.gaps)]
     found = sorted((row for row in found if abs(row.size) >= LEAST_US), key=lambda row: -abs(row.size))
-    return sorted(found[:ROWS], key=lambda row: row.size < 0), _hidden(found[ROWS:])
+    least = LEAST * why.after.length / 1e3 if why.after else LEAST_US
+    shown = [row for row in found[:ROWS] if abs(row.size) >= least]
+    return sorted(shown, key=lambda row: row.size < 0), _hidden(found[len(shown) :])
 
 
 def _hidden(found: list[Row]) -> str:
@@ -104,7 +107,7 @@ def _variant(kernel: KernelChange) -> str:
 def _gap(gap: GapChange, *, more_syncs: bool) -> Row:
     least = TOLD * sum(gap.calls_ms.values())
     calls = ", ".join(f"{name} {time(1e3 * ms)}" for name, ms in gap.calls_ms.items() if ms >= least)
-    told = [f"host calls meanwhile: {calls}"] if calls else []
+    told = [f"host calls in the longest: {calls}"] if calls else []
     shadow = gap.shadow_us / max(gap.us)
     if more_syncs and shadow >= SHARED:
         told.insert(0, f"{min(100 * shadow, 100):.0f} % of it in the shadow of synchronizes")
@@ -143,6 +146,8 @@ def _spell(count: float, us: float) -> Spell:
     """Return `36.00 µs`, and `3 × 12.00 µs` where that comes of several or of some iterations alone."""  # noqa: RUF002 - the sign of a product
     if not us:
         return Spell(fmt.NOTHING)
+    if count < 1 and (share := round(100 * count)) < 100:
+        return Spell(time(us), f"{time(us / count)} in {share or '<1'} % of iterations")
     often = f"{count:,.0f}" if count >= 10 else f"{count:.2g}"
     return Spell(time(us), "" if often == "1" else f"{often} × {time(us / count)}")  # noqa: RUF001
 

@@ -65,6 +65,17 @@ CUT_UP = Word(
 )
 """How the kernels' mean time is shown where it fell with a regression: read alone, it looks like a gain."""
 
+NO_PLACE = Word("none stands out", "pass", "✓", "no place of the iteration differs from the others")
+"""How the comparison by place is shown where it found nothing: all of them alike may be slower."""
+
+FASTER = Word(
+    "faster, not confirmed",
+    "quiet",
+    "↓",
+    "better than the stored baseline by more than the floor; no fresh runs of both have looked at it",
+)
+"""How an improvement is shown that the screen alone has seen."""
+
 EVIDENCE: dict[Evidence, tuple[str, str]] = {
     Evidence.STRUCTURE: (
         "exact count",

@@ -1,11 +1,11 @@
 """Why the device idled: every ns of gap has exactly one cause.
 
 The operation after the gap decides, and the thread that launched it. Without the launch's record the gap is
-`unknown`. If the launch had returned before the gap began, it is `device` up to 5 us (hardware latency), else
-`wait` (for a stream or an event). Otherwise, stretch by stretch: `sync` while the thread is blocked in a
-synchronize or a blocking copy; `launch` in any other call, or between two calls at most 100 us apart; and
-outside CUDA for longer, `data` at an iteration's start, before an upload or where the thread was seen in a
-data loader, else `host`.
+`unknown`. If the launch had returned before the gap began, it is `device` up to 5 us (hardware latency),
+else `wait` (for a stream or an event); where there is but one stream, `device` up to 50 us. Otherwise,
+stretch by stretch: `sync` while the thread is blocked in a synchronize or a blocking copy; `launch` in any
+other call, or between two calls at most 100 us apart; and outside CUDA for longer, `data` at an iteration's
+start, before an upload or where the thread was seen in a data loader, else `host`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 CAUSES = ("launch", "sync", "data", "host", "wait", "device", "unknown")
 LATENCY_NS = 5_000
+ALONE_NS = 50_000  # no operation takes the device longer to begin, and no other stream is waited for
 BETWEEN_CALLS_NS = 100_000
 
 _AT_ONCE = 1 << 18  # gaps; bounds what is made on the way
@@ -137,7 +138,7 @@ def _causes(states: _HostStates, gaps: Intervals, following: I32, iteration_star
     by_gap[~known, _UNKNOWN] = (gaps.end - gaps.start)[~known]
     hosts = known & (launched > gaps.start)
     ready = np.where(known & ~hosts, gaps.end - gaps.start, 0)
-    by_gap[:, _DEVICE] = np.where(ready <= LATENCY_NS, ready, 0)
+    by_gap[:, _DEVICE] = np.where(ready <= states.latency_ns, ready, 0)
     by_gap[:, _WAIT] = ready - by_gap[:, _DEVICE]
     feeds = (operations.kind[following] == CopyKind.HOST_TO_DEVICE) | np.isin(gaps.end, iteration_starts)
     drained = Intervals(np.full(len(gaps.start), -1, np.int64), np.full(len(gaps.start), -1, np.int64))
@@ -186,6 +187,8 @@ class _HostStates:
         blocking = call_row(trace, operations.correlation[copies])
         self.blocking = trace.calls.kind == CallKind.SYNC
         self.blocking[blocking[blocking >= 0]] = True
+        alone = len(operations) > 0 and bool((operations.stream == operations.stream[0]).all())
+        self.latency_ns = ALONE_NS if alone else LATENCY_NS
         self.known: dict[tuple[int, int], tuple[Intervals, Intervals]] = {}
 
     def of(self, process: int, thread: int) -> tuple[Intervals, Intervals]:

@@ -16,9 +16,10 @@ from ai_prof.timeline.advice import ACTIONS, COMPILE
 from ai_prof.timeline.advice_opencl import OPENCL_ACTIONS
 from ai_prof.timeline.busy import copy_compute_overlap
 from ai_prof.timeline.capture_findings import capture_findings
+from ai_prof.timeline.causes import CAUSES
 from ai_prof.timeline.communication import comm_exposed
 from ai_prof.timeline.finding import Finding, Severity
-from ai_prof.timeline.gaps import PLACES, by_cause, placements
+from ai_prof.timeline.gaps import PLACES, placements
 from ai_prof.timeline.healthy import (
     BUSY_HEALTHY,
     BUSY_STARVED,
@@ -120,7 +121,8 @@ def _gaps(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
     lengths = busy.gaps.end - busy.gaps.start
     place = placements(timeline)
     found = []
-    for cause, column in by_cause(timeline):
+    for cause in CAUSES:
+        column = timeline.causes.of(cause)
         ns = int(column.sum())
         share = ns / busy.window
         if share < NOTABLE or cause == "sync":

@@ -13,8 +13,6 @@ from ai_prof.timeline.stacks import FrameTime, gap_frames
 from ai_prof.trace.model import CopyKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import numpy.typing as npt
 
     from ai_prof.timeline.device import DeviceTimeline
@@ -27,7 +25,6 @@ LONGEST = 10
 PLACES = ("start", "middle", "end", "outside")
 _EDGE = 0.1  # of an iteration
 _CALLS = 3
-_OWN_NS = 50_000  # no operation takes the device longer to begin
 
 
 class GapHistogram(msgspec.Struct, frozen=True):
@@ -64,18 +61,6 @@ def gap_histogram(timeline: DeviceTimeline) -> GapHistogram:
     lengths = gaps.end - gaps.start
     time, _ = np.histogram(lengths / 1000, [*EDGES_US, np.inf], weights=lengths)
     return GapHistogram([float(e) for e in EDGES_US], (time / timeline.busy.window).tolist())
-
-
-def by_cause(timeline: DeviceTimeline) -> Iterator[tuple[str, I64]]:
-    """Each cause with its ns of each gap, (n gaps,); a single stream waits shortly for the device alone."""
-    single = (timeline.operations.stream == timeline.operations.stream[0]).all()
-    for cause in CAUSES:
-        column = timeline.causes.of(cause)
-        if single and cause in {"wait", "device"}:
-            wait = timeline.causes.of("wait")
-            own = np.where(wait <= _OWN_NS, wait, 0)
-            column += own if cause == "device" else -own
-        yield cause, column
 
 
 def placements(timeline: DeviceTimeline) -> npt.NDArray[np.int8]:

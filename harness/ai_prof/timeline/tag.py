@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ai_prof.timeline.communication import comm_exposed
-from ai_prof.timeline.gaps import by_cause
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,9 +35,9 @@ def tag(trace: Trace, timelines: Sequence[DeviceTimeline]) -> str | None:
         "copy-bound": sum(t.busy.copy_only for t in timelines),
     }
     for timeline in timelines:
-        for cause, column in by_cause(timeline):
+        for cause, ns in timeline.causes.total().items():
             if name := _TAGS.get(cause):
-                shares[name] = shares.get(name, 0) + int(column.sum())
+                shares[name] = shares.get(name, 0) + ns
     compute = sum(t.busy.kernel for t in timelines) - shares["communication-bound"]
     if compute >= _BUSY * window:
         return "compute-bound"

@@ -8,11 +8,11 @@ from gate_runs import WORKLOAD, Machine, make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ai_prof.gate import decide, repeated, screen
+from ai_prof.gate import decide, reading, repeated, screen
 from ai_prof.gate.conclude import CODES, code_of
 from ai_prof.gate.decide import Fresh
 from ai_prof.gate.metrics import Rules
-from ai_prof.gate.model import BuildVerdict, Evidence, Reason, WorkloadVerdict
+from ai_prof.gate.model import BuildVerdict, Cell, Evidence, Reason, WorkloadVerdict
 
 PRIORS = screen.table_priors("cuda")
 QUIET = {key: screen.Prior(sd=0.002, df=9) for key in PRIORS}
@@ -378,3 +378,12 @@ def test_worst_first():
         "pass",
         "skipped",
     ]
+
+
+@pytest.mark.parametrize("provisional", [True, False])
+def test_a_gain_over_one_session_asks_for_no_refresh(provisional):
+    gain = Cell(metric="iteration_ms", unit="ms", reason=Reason.IMPROVED, evidence=Evidence.SCREEN)
+    verdict = WorkloadVerdict(workload="w", reason=Reason.PASS, cells=[gain], provisional=provisional)
+    said = reading.conclude(verdict, compared=1)
+    assert said.reason is Reason.IMPROVED
+    assert any("refresh the baseline" in note for note in said.notes) is not provisional

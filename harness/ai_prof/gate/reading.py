@@ -90,7 +90,8 @@ def conclude(verdict: WorkloadVerdict, compared: int) -> WorkloadVerdict:
         verdict.reason, verdict.why = Reason.ACCEPTED, "; ".join(wanted)
     elif total is not None and total.reason is Reason.IMPROVED:
         verdict.reason, verdict.why = Reason.IMPROVED, total.why
-        verdict.notes.append("refresh the baseline: until then what was won can be lost again unseen")
+        if not verdict.provisional:  # one session may have been a slow one
+            verdict.notes.append("refresh the baseline: until then what was won can be lost again unseen")
     elif verdict.structure:
         verdict.reason = Reason.STRUCTURE_CHANGED
         verdict.why = "; ".join(change.why for change in changes) or _swapped(verdict)

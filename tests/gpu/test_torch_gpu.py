@@ -59,6 +59,15 @@ def test_every_kernel_has_its_one_launch(tmp_path: Path) -> None:
     assert (calls.start[place] < trace.kernels.start).all()
 
 
+def test_synchronizes_are_the_same_at_both_levels(tmp_path: Path) -> None:
+    lower, _ = captured(tmp_path / "kernel", "train.py", level="kernel")
+    upper, _ = captured(tmp_path / "api", "train.py", level="api")
+    assert np.bincount(lower.syncs.kind).tolist() == np.bincount(upper.syncs.kind).tolist()
+    assert len(upper.syncs.start) == int((upper.calls.kind == CallKind.SYNC).sum()) > 0
+    assert (lower.syncs.thread > 0).all()
+    assert len(lower.calls.start) == 0
+
+
 def test_driver_launches_are_seen(tmp_path: Path) -> None:
     # A program that does not know Python's way in still gets it: the variables are in its environment.
     trace, _ = captured(tmp_path, "ptx.py")

@@ -94,6 +94,15 @@ def test_the_first_finding_is_what_was_built_in(fault, first):
     assert first not in {f.id for f in find(base.trace, [base.timeline]) if f.severity != "info"}
 
 
+def test_synchronizes_are_told_with_their_call_and_what_they_wait_for():
+    recorded = load("sync")
+    (finding,) = [f for f in find(recorded.trace, [recorded.timeline]) if f.id == "frequent-syncs"]
+    assert finding.actions[0].startswith(
+        "In an iteration it waits once in cudaStreamSynchronize after memcpy device to host, 4 times in "
+        "cudaDeviceSynchronize after at::native::vectorized_elementwise_kernel. Find what makes"
+    )
+
+
 @pytest.mark.parametrize("name", PERIODIC)
 def test_a_window_out_of_the_middle_has_the_same_iterations(name):
     """As an attach sees it: from the middle of one iteration to the middle of another."""

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ai_prof.timeline.profile import Profile
-    from ai_prof.timeline.spent import GapUse, Spent, SyncUse
+    from ai_prof.timeline.spent import GapUse, Spent
+    from ai_prof.timeline.sync_sites import SyncUse
     from ai_prof.timeline.typical import Typical, Wait
 
 KERNELS, GAPS, SYNCS = 40, 20, 20

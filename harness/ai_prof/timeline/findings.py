@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from ai_prof.timeline.advice import ACTIONS, COMPILE
@@ -36,6 +37,7 @@ from ai_prof.timeline.kernels import kernel_figures
 from ai_prof.timeline.names import short
 from ai_prof.timeline.ranks import late_finding, late_rank
 from ai_prof.timeline.stacks import name_function
+from ai_prof.timeline.sync_sites import sync_sites
 from ai_prof.timeline.syncs import sync_figures
 from ai_prof.trace.model import CallKind, CopyKind
 
@@ -44,9 +46,11 @@ if TYPE_CHECKING:
 
     from ai_prof.timeline.device import DeviceTimeline
     from ai_prof.timeline.ranks import RankSummary
+    from ai_prof.timeline.sync_sites import SyncUse
     from ai_prof.trace.model import I64, Trace
 
 _MIN_ITERATIONS, _MIN_WINDOW_NS = 5, 10_000_000_000
+SITES = 2  # of synchronizes that are named
 _SURE = 0.8  # a period that explains less of the work may be none
 _SETUP = (
     *(CallKind.ALLOC, CallKind.FREE, CallKind.HOST_ALLOC, CallKind.MODULE_LOAD),
@@ -170,17 +174,32 @@ def _syncs(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
     saves = min(shadow + causes["sync"], blocked, own_gap)
     if saves < NOTABLE * busy.window or not saves:
         return []
-    return [
-        _finding(
-            timeline,
-            "frequent-syncs",
-            _sync_severity(timeline, saves),
-            saves,
-            syncs_per_iteration=figures.count / timeline.iterations_in_window,
-            by_kind=figures.by_kind,
-            sync_shadow=shadow / busy.window,
-        )
+    sites = sync_sites(trace, timeline)[:SITES]
+    finding = _finding(
+        timeline,
+        "frequent-syncs",
+        _sync_severity(timeline, saves),
+        saves,
+        syncs_per_iteration=figures.count / timeline.iterations_in_window,
+        by_kind=figures.by_kind,
+        sync_shadow=shadow / busy.window,
+        sites=[msgspec.to_builtins(site) for site in sites],
+    )
+    first, *rest = finding.actions
+    return [msgspec.structs.replace(finding, actions=[_where(sites, timeline) + first, *rest])]
+
+
+def _where(sites: Sequence[SyncUse], timeline: DeviceTimeline) -> str:
+    """Say where a host waits longest, and how often; nothing where it blocks in copies alone."""
+    if not sites:
+        return ""
+    told = [
+        f"{'once' if round(site.count, 2) == 1 else f'{site.count:.3g} times'} in {site.call}"
+        f"{f' after {short(site.after)}' if site.after else ''}"
+        for site in sites
     ]
+    each = "In an iteration" if timeline.iterations.window else "Here"
+    return f"{each} it waits {', '.join(told)}. "
 
 
 def _sync_severity(timeline: DeviceTimeline, saves: int) -> Severity:

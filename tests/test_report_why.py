@@ -11,7 +11,7 @@ from test_timeline_profile import loop, of
 
 from ai_prof.gate.explain import explain
 from ai_prof.gate.model import GapChange, Reason, StructureChange, SyncChange, Why
-from ai_prof.report import cause, gaps, lanes, view, why_view
+from ai_prof.report import cause, gaps, html, lanes, markdown, places, view, why_view
 from ai_prof.report import format as fmt
 from ai_prof.report.write import write_reports
 from ai_prof.timeline.diff_kernels import KernelChange, KernelUse
@@ -154,7 +154,7 @@ def test_work_cut_into_more_kernels_is_called_that():
 def test_a_longer_kernel_says_whether_its_launches_grew(threads, said):
     before, after = KernelUse(10, 100.0, 1.0, threads[0]), KernelUse(10, 300.0, 3.0, threads[1])
     kernel = KernelChange("gemm", ["slower"], before, after, 2.0)
-    assert cause.kernel_sentence(kernel) == (
+    assert places.kernel_sentence(kernel) == (
         f"gemm takes 3 times as long, 3.000 ms instead of 1.000 ms an iteration{said}"
     )
 
@@ -174,7 +174,7 @@ def test_gaps_in_the_shadow_of_synchronizes_say_so():
         ((row,), _) = why_view.rows(Why(sides=("baseline", "candidate"), gaps=[gap], syncs=syncs))
         told.append(row.told)
     assert told == ["90 % of it in the shadow of synchronizes", ""]
-    assert cause.gap_sentence(gap) == (
+    assert places.gap_sentence(gap) == (
         "The gaps between gemm and relu (26, before 52) grew from 100.0 µs to 400.0 µs in all."
     )
 
@@ -243,9 +243,9 @@ def test_gaps_that_are_new_are_called_that_and_only_long_calls_in_them_named():
     calls = {"clEnqueueReadBuffer": 0.9, "clWaitForEvents": 0.0005}
     new = msgspec.structs.replace(gap, count=(0, 12), us=(0.0, 10_780.0), calls_ms=calls)
     said = "The 12 gaps between gemm_2 and memcpy host to device are new: 10.78 ms in all."
-    assert cause.gap_sentence(new) == said
+    assert places.gap_sentence(new) == said
     grown = msgspec.structs.replace(gap, count=(1, 220), us=(3.2, 348.8))
-    assert cause.gap_sentence(grown).endswith(" grew from 3.200 µs to 348.8 µs in all.")
+    assert places.gap_sentence(grown).endswith(" grew from 3.200 µs to 348.8 µs in all.")
     (row,), _ = why_view.rows(msgspec.structs.replace(verdicts.explained(), kernels=[], gaps=[new]))
     assert row.told == "host calls in the longest: clEnqueueReadBuffer 900.0 µs"
     assert why_view.time(0.03) == "0.030 µs"
@@ -391,3 +391,19 @@ def test_a_place_is_named_and_measured_in_us():
     assert view.metric_row("w", several).name == "Time of a (61 operations)"
     assert (row.change, row.interval, row.floor) == ("+40.00 µs", "+30.00 to +50.00 µs", "20.00 µs")
     assert row.told == ""
+
+
+def test_what_all_regressions_have_in_common_is_said_above_them():
+    by_time, by_count = verdicts.regressed_by_time(), verdicts.regressed_by_structure()
+    again = verdicts.regressed_by_time()
+    again.workload = "another"
+    told = view.subline(verdicts.build(by_time, again, verdicts.workload("calm")))
+    assert told == "All of them: the device waits longer while the host prepares input."
+    assert told in html.render(verdicts.build(by_time, again))
+    assert told in markdown.render(verdicts.build(by_time, again))
+    assert view.subline(verdicts.build(by_time, by_count)) == ""
+    assert view.subline(verdicts.build(by_time)) == ""
+    more = StructureChange(name="syncs", baseline=3, candidate=15, reason=Reason.REGRESSED)
+    for each in (by_time, again):
+        each.structure = [more]
+    assert view.subline(verdicts.build(by_time, again)) == "All of them: more synchronizes an iteration."

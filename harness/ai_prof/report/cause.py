@@ -1,4 +1,4 @@
-"""What made an iteration longer, in sentences: by cause of gap, by count, by kernel and by place."""
+"""What made an iteration longer, in sentences: by count, by cause of gap, and what regressions share."""
 
 from __future__ import annotations
 
@@ -7,21 +7,17 @@ from typing import TYPE_CHECKING
 from ai_prof.gate.metrics import METRICS
 from ai_prof.gate.model import Reason
 from ai_prof.report import format as fmt
-from ai_prof.report import gaps, why_view, words
+from ai_prof.report import gaps, places, why_view, words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ai_prof.gate.model import Cell, GapChange, StructureChange, Why, WorkloadVerdict
-    from ai_prof.timeline.diff_kernels import KernelChange, KernelUse
+    from ai_prof.gate.model import Cell, StructureChange, Why, WorkloadVerdict
 
 NEARLY_ALL, MOSTLY = 0.9, 0.6  # a cause with this share of the longer wait is named alone
 HOST_TOLD = 1.1  # a host this much slower or faster is worth a word
-TIMES = 1.1  # a kernel this much longer is so many times as long
-MANY = 3  # kernels that all got slower are summed up
-TELLING = 0.2  # a part, kernel or gap is named from this share of the change on
+TELLING = 0.2  # a part is named from this share of the larger one on
 APART = 0.1  # the median iteration is told beside the mean one where it grew otherwise
-ALIKE = 0.02  # launches of as many threads, up to this share, are the same size
 SITES = 3  # places of synchronizes that are named
 _EXPLAINED = frozenset({Reason.REGRESSED, Reason.INCONCLUSIVE})
 _WAITS = {
@@ -49,9 +45,42 @@ def sentences(workload: WorkloadVerdict) -> list[str]:
     """
     if workload.reason not in _EXPLAINED:
         return []
-    counts, rest = _counts(workload), [_overlap(workload), _time(workload), *_places(workload)]
+    counts, rest = (
+        _counts(workload),
+        [_overlap(workload), _time(workload), *places.sentences(workload.explained)],
+    )
     told = [counts, *rest] if _by_count(workload) else [*rest, counts]
     return [sentence for sentence in told if sentence]
+
+
+def shared(workloads: Sequence[WorkloadVerdict]) -> str:
+    """Say what several workloads that regressed have in common; empty where they differ, or for one alone."""
+    kinds = {_kind(workload) for workload in workloads}
+    return (
+        f"All of them: {kinds.pop()}." if len(workloads) > 1 and len(kinds) == 1 and "" not in kinds else ""
+    )
+
+
+def _kind(workload: WorkloadVerdict) -> str:
+    """Name what made a workload slower in a few words; empty where that is not known."""
+    if _by_count(workload):
+        grown = {
+            change.name: change.candidate / max(change.baseline, 1)
+            for change in workload.structure
+            if change.candidate > change.baseline and change.name in _NOUNS
+        }
+        return f"more {_NOUNS[max(grown, key=lambda name: grown[name])][1]} an iteration" if grown else ""
+    pair = gaps.compared(gaps.splits(workload))
+    if pair is None:
+        return ""
+    keys = (gaps.WORK, *words.CAUSES)
+    grown = {key: pair[1].parts.get(key, 0.0) - pair[0].parts.get(key, 0.0) for key in keys}
+    most = max(grown, key=lambda key: grown[key])
+    if grown[most] < _least(pair[0]):
+        return ""
+    if most != gaps.WORK:
+        return f"the device waits longer {_WAITS[most]}"
+    return "copies no longer run beside kernels" if _overlap(workload) else "the device works longer"
 
 
 def _by_count(workload: WorkloadVerdict) -> bool:
@@ -228,74 +257,6 @@ def _often(change: StructureChange, why: Why | None) -> str:
             means = (why_view.time(use.mean_us) for use in (known.after, known.before))
             return f"{said}, {' each instead of '.join(means)}"
     return said
-
-
-def _places(workload: WorkloadVerdict) -> list[str]:
-    why = workload.explained
-    if why is None:
-        return []
-    slower = [kernel for kernel in why.kernels if _takes_longer(kernel)]
-    rest = [kernel for kernel in why.kernels if kernel not in slower] if len(slower) >= MANY else why.kernels
-    found = [(gap.change_us, gap_sentence(gap)) for gap in why.gaps]
-    found += [(1e3 * kernel.change_ms, kernel_sentence(kernel)) for kernel in rest]
-    if len(slower) >= MANY:
-        found.append((1e3 * sum(kernel.change_ms for kernel in slower), _slower(slower)))
-    least = TELLING * max((abs(us) for us, _ in found), default=0.0)
-    telling = sorted((us, sentence) for us, sentence in found if us > 0 and us >= least)
-    return [sentence for _, sentence in telling[::-1][:2]]
-
-
-def _takes_longer(kernel: KernelChange) -> bool:
-    """Whether a kernel of both sides takes more of an iteration than is worth a row."""
-    return bool(kernel.before and kernel.after) and 1e3 * kernel.change_ms >= why_view.LEAST_US
-
-
-def _slower(kernels: Sequence[KernelChange]) -> str:
-    """Sum up kernels that all take longer; the first changed most."""
-    before = sum(kernel.before.ms for kernel in kernels if kernel.before)
-    after = sum(kernel.after.ms for kernel in kernels if kernel.after)
-    first = kernel_sentence(kernels[0]).replace(" an iteration", "")
-    return f"{len(kernels):,} kernels take {_ms(after)} instead of {_ms(before)} an iteration; {first}"
-
-
-def gap_sentence(gap: GapChange) -> str:
-    """Name gaps that changed by their neighbours."""
-    old, count = map(round, gap.count)
-    what = "The gap" if max(old, count) <= 1 else f"The {count:,} gaps" if old in {0, count} else "The gaps"
-    between = f"between {fmt.operation(gap.before, 60)} and {fmt.operation(gap.after, 60)}"
-    if what == "The gaps":
-        between += f" ({count:,}, before {old:,})"
-    count = max(old, count)
-    together = "" if count <= 1 else " in all"
-    if not gap.us[0]:
-        return f"{what} {between} {'is' if count <= 1 else 'are'} new: {why_view.time(gap.us[1])}{together}."
-    verb = "grew" if gap.change_us > 0 else "shrank"
-    return f"{what} {between} {verb} from {why_view.time(gap.us[0])} to {why_view.time(gap.us[1])}{together}."
-
-
-def kernel_sentence(kernel: KernelChange) -> str:
-    """Name a kernel that changed, and whether its launches ask for more."""
-    name, after = fmt.operation(kernel.name, 60), kernel.after
-    if kernel.before is None and after is not None:
-        often = fmt.plural(round(after.count), "execution") if after.count >= 1 else "now and then"
-        return f"{name} is new: {often}, {_ms(after.ms)}."
-    if kernel.before is None or after is None:
-        return f"{name} is gone."
-    times = after.ms / kernel.before.ms if kernel.before.ms else 0.0
-    taken = f"{_ms(after.ms)} instead of {_ms(kernel.before.ms)} an iteration"
-    taken = f"{times:.3g} times as long, {taken}" if times >= TIMES else taken
-    return f"{name} takes {taken}{_size(kernel.before, after)}."
-
-
-def _size(before: KernelUse, after: KernelUse) -> str:
-    """Say how the size of a kernel's launches changed, where that is known: what is larger is no slower."""
-    if not (before.threads and after.threads):
-        return ""
-    times = after.threads / before.threads
-    if abs(times - 1) <= ALIKE:
-        return "" if abs(after.count - before.count) >= 1 else ", in launches of the same size"
-    how = f"{times:.3g} times as many" if times > 1 else f"1/{1 / times:.3g} of the"
-    return f", each launch with {how} threads"
 
 
 def _ms(ms: float) -> str:

@@ -102,7 +102,7 @@ def _page(verdict: BuildVerdict, detail: Detail, beside: Beside) -> str:
         verdict=verdict,
         title=title,
         tone=tone,
-        subline="" if changed else view.subline(verdict),
+        subline=view.subline(verdict),
         tally=view.tally(verdict),
         findings=[(s, view.leading(s.workload)) for s in changed[:FINDINGS]],
         hidden_findings=max(0, len(changed) - FINDINGS),

@@ -32,7 +32,7 @@ def render(verdict: BuildVerdict, limit: int = MAX_BYTES) -> str:
     page.add(f"## ai-prof: {text(title)}\n\n")
     workloads = view.ordered(verdict.workloads)
     changed = [w for w in workloads if not view.is_unchanged(w)]
-    if not changed and (subline := view.subline(verdict)):
+    if subline := view.subline(verdict):
         page.add(f"{text(subline)}\n\n")
     counts = (f"{count} {word.label}" for word, count in view.tally(verdict))
     page.add(", ".join(counts) + "\n\n")

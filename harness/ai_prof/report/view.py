@@ -347,7 +347,9 @@ def headline(verdict: BuildVerdict) -> tuple[str, str]:
 
 
 def subline(verdict: BuildVerdict) -> str:
-    """Return what the gate's own summary adds to the headline."""
+    """Return what all that regressed has in common; where nothing changed, what the gate's summary adds."""
+    if not all(map(is_unchanged, verdict.workloads)):
+        return cause.shared([each for each in verdict.workloads if each.reason is Reason.REGRESSED])
     return fmt.typeset(verdict.summary.removeprefix(headline(verdict)[0]).lstrip(": "))
 
 

@@ -11,7 +11,7 @@ import signal
 import socket
 import struct
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,18 @@ class Injected:
     control: Control
     line: socket.socket  # the agent goes away when it is closed before its go
     pause_s: float  # how long the borrowed thread stood
+
+
+@dataclass(frozen=True)
+class _Delivery:
+    """What is brought into a process, and what stands open there that is still ours to close."""
+
+    target: Target
+    memory: Memory
+    image: bytes  # of the library
+    settings: Mapping[str, str]
+    passed: list[int]  # our descriptors that the agent gets
+    opened: list[int] = field(default_factory=list)  # the target's own
 
 
 class _Step(Exception):  # noqa: N818 - never leaves this module
@@ -84,34 +96,31 @@ def _open_memfd(path: Path, name: str) -> int:
         os.close(seen)
 
 
-def _load_library(
-    borrowed: Borrowed, target: Target, memory: Memory, image: bytes, opened: list[int]
-) -> tuple[int, int]:
+def _load_library(borrowed: Borrowed, delivery: _Delivery) -> tuple[int, int]:
     """Load our library from memory. The agent's entry, and the target's descriptor of the image."""
-    descriptor, own = _new_memfd(borrowed, LIBRARY, opened)
+    target = delivery.target
+    descriptor, own = _new_memfd(borrowed, LIBRARY, delivery.opened)
     with os.fdopen(own, "wb") as file:
-        file.write(image)
+        file.write(delivery.image)
     at = borrowed.scratch(f"/proc/thread-self/fd/{descriptor}\0".encode())
     borrowed.function(target.dlopen, at, _RTLD_NOW | target.dlopen_flag)
-    entry = library_entry(target.process, memory)
+    entry = library_entry(target.process, delivery.memory)
     if entry is None:
         needs = "its loader refused our library, which needs glibc 2.28 or newer and a /proc of its own"
         raise _Step(limit_reached(target.process) or needs)
     return entry, descriptor
 
 
-def _pass_descriptors(
-    borrowed: Borrowed, process: Process, descriptors: list[int], opened: list[int]
-) -> tuple[int, socket.socket]:
-    """Queue our `descriptors` in a socket of the target; the target's end of it, and ours.
+def _pass_descriptors(borrowed: Borrowed, delivery: _Delivery) -> tuple[int, socket.socket]:
+    """Queue our descriptors in a socket of the target; the target's end of it, and ours.
 
     Works across namespaces and users: the target makes the pair, and we take a copy of one end.
     """
     at = borrowed.scratch(bytes(8))
     _checked(borrowed.system_call(cpu.NR_SOCKETPAIR, *_UNIX_STREAM_CLOEXEC, 0, at), "it can't make a socket")
     ours, theirs = struct.unpack("<ii", borrowed.read(at, 8))
-    opened += [theirs, ours]
-    handle = os.pidfd_open(process.pid)
+    delivery.opened.extend((theirs, ours))
+    handle = os.pidfd_open(delivery.target.process.pid)
     try:
         copy: int = _libc.syscall(cpu.NR_PIDFD_GETFD, handle, ours, 0)
         reason = os.strerror(ctypes.get_errno())
@@ -124,30 +133,23 @@ def _pass_descriptors(
     if copy < 0:
         raise _Step(why)
     end = socket.socket(fileno=copy)
-    rights = array.array("i", descriptors).tobytes()
+    rights = array.array("i", delivery.passed).tobytes()
     end.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
     borrowed.system_call(cpu.NR_CLOSE, ours)
-    opened.remove(ours)
+    delivery.opened.remove(ours)
     return int(theirs), end
 
 
-def _start_agent(  # noqa: PLR0913, PLR0917 - what one sequence of calls needs
-    borrowed: Borrowed,
-    target: Target,
-    memory: Memory,
-    image: bytes,
-    settings: Mapping[str, str],
-    passed: list[int],
-    opened: list[int],
-) -> tuple[Control, socket.socket]:
-    entry = library_entry(target.process, memory)
+def _start_agent(borrowed: Borrowed, delivery: _Delivery) -> tuple[Control, socket.socket]:
+    process = delivery.target.process
+    entry = library_entry(process, delivery.memory)
     library = _NO_LIBRARY
     if entry is None:
-        entry, library = _load_library(borrowed, target, memory, image, opened)
-    page, own = _new_memfd(borrowed, NAME, opened)
-    control = Control.create(own, target.process.path / "fd" / str(page), settings)
-    theirs, line = _pass_descriptors(borrowed, target.process, passed, opened)
-    opened.clear()  # the agent takes them over
+        entry, library = _load_library(borrowed, delivery)
+    page, own = _new_memfd(borrowed, NAME, delivery.opened)
+    control = Control.create(own, process.path / "fd" / str(page), delivery.settings)
+    theirs, line = _pass_descriptors(borrowed, delivery)
+    delivery.opened.clear()  # the agent takes them over
     borrowed.function(entry, page, theirs, library)
     return control, line
 
@@ -169,56 +171,46 @@ def _uninterrupted() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _borrowing(target: Target, memory: Memory, opened: list[int]) -> Iterator[tuple[Borrowed, float]]:
+def _borrowing(delivery: _Delivery) -> Iterator[tuple[Borrowed, float]]:
     """A thread of the target, given back at the end, and when it stopped.
 
-    What of `opened` is ours then is closed, as far as the thread is in our hands.
+    What is open there and ours then is closed, as far as the thread is in our hands.
     """
-    borrowed, began = borrow(target, memory)
+    borrowed, began = borrow(delivery.target, delivery.memory)
     with _uninterrupted():
         try:
             yield borrowed, began
         finally:
             with contextlib.suppress(ThreadGoneError):
-                _close(borrowed, opened)
+                _close(borrowed, delivery.opened)
             borrowed.give_back()
 
 
-def _attempt(  # noqa: PLR0913, PLR0917 - what one sequence of calls needs
-    target: Target,
-    memory: Memory,
-    image: bytes,
-    settings: Mapping[str, str],
-    passed: list[int],
-    opened: list[int],
-) -> Injected | None:
+def _attempt(delivery: _Delivery) -> Injected | None:
     """Start the agent by one thread; None where that ended, and its process did not."""
     try:
-        with _borrowing(target, memory, opened) as (borrowed, began):
-            _close(borrowed, opened)  # of a thread that ended
-            control, line = _start_agent(borrowed, target, memory, image, settings, passed, opened)
+        with _borrowing(delivery) as (borrowed, began):
+            _close(borrowed, delivery.opened)  # of a thread that ended
+            control, line = _start_agent(borrowed, delivery)
         return Injected(control, line, time.perf_counter() - began)
     except ThreadGoneError:
-        if target.process.has_memory():
+        if delivery.target.process.has_memory():
             return None
         raise
 
 
-def _inject(
-    target: Target, memory: Memory, image: bytes, settings: Mapping[str, str], passed: list[int]
-) -> Injected:
-    opened: list[int] = []  # in the target, and ours to close
+def _inject(delivery: _Delivery) -> Injected:
     try:
         for _ in range(_THREADS):
-            injected = _attempt(target, memory, image, settings, passed, opened)
+            injected = _attempt(delivery)
             if injected is not None:
                 return injected
         raise ThreadGoneError
     finally:
-        if opened:  # the thread was no longer in our hands
+        if delivery.opened:  # the thread was no longer in our hands
             with (
                 contextlib.suppress(AttachRefusedError, UsageError, ThreadGoneError, OSError),
-                _borrowing(target, memory, opened),
+                _borrowing(delivery),
             ):
                 pass
 
@@ -239,7 +231,8 @@ def inject(
         raise AttachRefusedError(msg)
     try:
         with Memory(process, write=True) as memory:
-            return _inject(examine(process, memory), memory, library.read_bytes(), settings, passed)
+            target = examine(process, memory)
+            return _inject(_Delivery(target, memory, library.read_bytes(), settings, passed))
     except PermissionError as error:
         raise why_not(process) from error
     except (ThreadGoneError, ProcessLookupError, FileNotFoundError, struct.error) as error:

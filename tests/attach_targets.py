@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -20,7 +21,7 @@ from ai_prof.collect.autostart import INJECTION, library_path
 from ai_prof.collect.procfs import Process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 HARNESS = Path(__file__).parent.parent / "harness"
 TRY_PTRACE = "import sys; from ai_prof.collect.ptrace import Tracee; Tracee(int(sys.argv[1]))"
@@ -177,6 +178,22 @@ class Target:
         if self.program.poll() is None:
             self.program.kill()
             self.program.wait()
+
+
+@contextmanager
+def starting(folder: Path) -> Iterator[Callable[..., Target]]:
+    """What starts targets in `folder`; whatever happens, they are gone at the end."""
+    targets: list[Target] = []
+
+    def start(**wishes: object) -> Target:
+        targets.append(Target(folder / f"target-{len(targets)}", **wishes))  # type: ignore[arg-type]
+        return targets[-1]
+
+    try:
+        yield start
+    finally:
+        for target in targets:
+            target.kill()
 
 
 def ai_prof(*words: object, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -13,13 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from attach_targets import Target, ai_prof, command, environment, mocks, ptrace_works, until
+from attach_targets import Target, ai_prof, command, environment, mocks, ptrace_works, starting, until
 
 from ai_prof.collect import attach as attaching
-from ai_prof.collect import borrow, ptrace
+from ai_prof.collect import ptrace
 from ai_prof.collect.attach import attach, stop
 from ai_prof.collect.control import State, find_control
-from ai_prof.collect.procfs import Process
 from ai_prof.errors import AttachRefusedError
 from ai_prof.trace.open import open_trace
 
@@ -41,16 +39,8 @@ def ptrace_is_allowed() -> None:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Target]]:
-    """Starts targets; whatever happens, they are gone at the end."""
-    targets: list[Target] = []
-
-    def begin(**wishes: object) -> Target:
-        targets.append(Target(tmp_path / f"target-{len(targets)}", **wishes))  # type: ignore[arg-type]
-        return targets[-1]
-
-    yield begin
-    for target in targets:
-        target.kill()
+    with starting(tmp_path) as begin:
+        yield begin
 
 
 def kernels(folder: Path) -> int:
@@ -308,31 +298,6 @@ def test_a_python_program_is_captured(tmp_path: Path) -> None:
         program.communicate()
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
-def test_a_thread_that_loads_a_library_is_not_borrowed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It waits in an initializer, with the loader's lock: ours would be loaded in the middle of another."""
-    source = tmp_path / "slow.c"
-    source.write_text(
-        "#include <unistd.h>\n__attribute__((constructor)) static void slow(void) {\n"
-        '  if (write(1, "up\\n", 3) == 3) sleep(600);\n}\n'
-    )
-    subprocess.run(["cc", "-shared", "-fPIC", source, "-o", tmp_path / "libslow.so"], check=True)
-    script = f"import ctypes; ctypes.CDLL({str(tmp_path / 'libslow.so')!r})"
-    program = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    try:
-        assert program.stdout is not None
-        assert program.stdout.readline() == "up\n"
-        monkeypatch.setattr(borrow, "FIND_SECONDS", 0.5)
-        with pytest.raises(AttachRefusedError, match="no thread to borrow"):
-            attach([program.pid], tmp_path / "out", {})
-        assert program.poll() is None
-    finally:
-        program.kill()
-        program.communicate()
-
-
 def test_signals_reach_the_target_during_an_attach(start: Callable[..., Target], tmp_path: Path) -> None:
     target = start(wait="epoll", allocators=2)
     storm = "import os, sys, time\nwhile True:\n    os.kill(int(sys.argv[1]), 10)\n    time.sleep(0.0005)\n"
@@ -351,76 +316,11 @@ def test_signals_reach_the_target_during_an_attach(start: Callable[..., Target],
     assert target.end() == 7
 
 
-def die_at(step: int, pid: int, folder: Path) -> int:
-    """Attach in a child that SIGKILLs itself before its ptrace call number `step`; its wait status."""
-    child = os.fork()
-    if child == 0:
-        original, calls = ptrace._ptrace, 0
-
-        def counted(request: int, thread: int, address: int = 0, data: object = 0) -> int:
-            nonlocal calls
-            calls += 1
-            if calls == step:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return original(request, thread, address, data)
-
-        ptrace._ptrace = counted
-        try:
-            attach([pid], folder, {})
-        finally:
-            os._exit(0)
-    return os.waitpid(child, 0)[1]
-
-
-@pytest.mark.parametrize(("wait", "stride"), [("poll", 3), ("epoll", 11), ("sleep", 13), ("condition", 11)])
-def test_an_attacher_killed_at_any_step_harms_nothing(
-    wait: str, stride: int, start: Callable[..., Target], tmp_path: Path
-) -> None:
-    step = 1
-    while True:
-        target = start(wait=wait)
-        status = die_at(step, target.pid, tmp_path / f"out-{step}")
-        target.assert_goes_on()
-        assert target.count("interrupted") <= 1
-        assert until(lambda t=target: t.blocked_signals() == 0)
-        control = find_control(target.process)
-        if control is not None:
-            control.stop()
-            assert until(lambda c=control: c.state.over)
-        if step % 2 == 0:  # what was half done is no obstacle
-            stop(attach([target.pid], tmp_path / f"after-{step}", {}))
-        assert target.end() == 7
-        if status == 0:
-            break
-        assert os.WTERMSIG(status) == signal.SIGKILL
-        step += stride
-    assert step > 50
-
-
-def test_a_busy_program_has_no_thread_to_borrow(start: Callable[..., Target], tmp_path: Path) -> None:
-    target = start(wait="none", launcher=False)
-    done = ai_prof("attach", "--pid", target.pid, "--output", tmp_path / "out")
-    assert done.returncode == 4
-    assert "no thread to borrow within 5 s" in done.stderr
-    target.assert_goes_on()
-    assert target.end() == 7
-
-
 def test_a_slow_driver_takes_nothing_from_the_duration(start: Callable[..., Target], tmp_path: Path) -> None:
     target = start(variables={"MOCK_CUPTI_SUBSCRIBES_IN_MS": "1500"})
     done = ai_prof("attach", "--pid", target.pid, "--duration", "0.5", "--output", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert kernels(tmp_path / "out") > 0
-    target.assert_goes_on()
-    assert target.end() == 7
-
-
-def test_a_program_whose_cupti_is_held_is_refused(start: Callable[..., Target], tmp_path: Path) -> None:
-    target = start(variables={"MOCK_CUPTI_IS_HELD": "1"})
-    done = ai_prof("attach", "--pid", target.pid, "--duration", "1", "--output", tmp_path / "out")
-    assert done.returncode == 4
-    assert "another tool holds CUPTI in this process (torch.profiler" in done.stderr
-    assert not (tmp_path / "out").exists()
     target.assert_goes_on()
     assert target.end() == 7
 
@@ -446,51 +346,3 @@ def test_a_flush_that_does_not_return_holds_no_attach(start: Callable[..., Targe
     assert target.count("finalized") == 0
     target.assert_goes_on()
     assert target.end() == 7
-
-
-def test_a_stopped_program_is_refused_and_stays_so(start: Callable[..., Target], tmp_path: Path) -> None:
-    target = start()
-    target.program.send_signal(signal.SIGSTOP)
-    assert until(lambda: target.process.status()["State"][0] == "T")
-    done = ai_prof("attach", "--pid", target.pid, "--output", tmp_path / "out")
-    assert done.returncode == 4
-    assert "kill -CONT" in done.stderr
-    target.program.send_signal(signal.SIGCONT)
-    target.assert_goes_on()
-
-
-def test_one_refusal_lets_go_of_all(start: Callable[..., Target], tmp_path: Path) -> None:
-    good, busy = start(), start(wait="none", launcher=False)
-    done = ai_prof("attach", "--pid", good.pid, "--pid", busy.pid, "--output", tmp_path / "out")
-    assert done.returncode == 4
-    assert not (tmp_path / "out").exists()
-    assert until(lambda: find_control(good.process) is None)
-    good.assert_goes_on()
-
-
-@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
-@pytest.mark.parametrize("flags", ["-static", "-static-pie"])
-def test_a_static_program_is_refused(flags: str, tmp_path: Path) -> None:
-    source = tmp_path / "static.c"
-    source.write_text("#include <unistd.h>\nint main(void) { for (;;) sleep(1); }\n")
-    built = subprocess.run(["cc", flags, source, "-o", tmp_path / "static"], capture_output=True, check=False)
-    if built.returncode:
-        pytest.skip("no static libc")
-    program = subprocess.Popen([tmp_path / "static"])
-    try:
-        done = ai_prof("attach", "--pid", program.pid, "--output", tmp_path / "out")
-        assert done.returncode == 4
-        assert "statically linked" in done.stderr
-        assert Process(program.pid).alive()
-    finally:
-        program.kill()
-        program.wait()
-
-
-def test_no_such_process(tmp_path: Path) -> None:
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    for verb in (("attach", "--output", tmp_path / "out"), ("stop",)):
-        done = ai_prof(*verb, "--pid", gone.pid)
-        assert done.returncode == 2
-        assert f"no process {gone.pid}" in done.stderr

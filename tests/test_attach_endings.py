@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from attach_targets import Target, ai_prof, command, environment, mocks, ptrace_works, until
+from attach_targets import Target, ai_prof, command, environment, mocks, ptrace_works, starting, until
 
 from ai_prof.collect import inject as injecting
+from ai_prof.collect import ptrace
 from ai_prof.collect.attach import attach, stop
 from ai_prof.collect.control import Control, State, find_control
 from ai_prof.collect.procfs import Process
@@ -40,6 +41,12 @@ def ptrace_is_allowed() -> None:
     """As in test_attach."""
     mocks()
     ptrace_works()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Target]]:
+    with starting(tmp_path) as begin:
+        yield begin
 
 
 @pytest.fixture
@@ -120,6 +127,52 @@ def test_an_attacher_killed_before_its_go_is_noticed(target: Target, tmp_path: P
     assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
     assert until(lambda: find_control(target.process) is None, 30)
     assert until(lambda: target.descriptors() == before)
+
+
+def die_at(step: int, pid: int, folder: Path) -> int:
+    """Attach in a child that SIGKILLs itself before its ptrace call number `step`; its wait status."""
+    child = os.fork()
+    if child == 0:
+        original, calls = ptrace._ptrace, 0
+
+        def counted(request: int, thread: int, address: int = 0, data: object = 0) -> int:
+            nonlocal calls
+            calls += 1
+            if calls == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return original(request, thread, address, data)
+
+        ptrace._ptrace = counted
+        try:
+            attach([pid], folder, {})
+        finally:
+            os._exit(0)
+    return os.waitpid(child, 0)[1]
+
+
+@pytest.mark.parametrize(("wait", "stride"), [("poll", 3), ("epoll", 11), ("sleep", 13), ("condition", 11)])
+def test_an_attacher_killed_at_any_step_harms_nothing(
+    wait: str, stride: int, start: Callable[..., Target], tmp_path: Path
+) -> None:
+    step = 1
+    while True:
+        target = start(wait=wait)
+        status = die_at(step, target.pid, tmp_path / f"out-{step}")
+        target.assert_goes_on()
+        assert target.count("interrupted") <= 1
+        assert until(lambda t=target: t.blocked_signals() == 0)
+        control = find_control(target.process)
+        if control is not None:
+            control.stop()
+            assert until(lambda c=control: c.state.over)
+        if step % 2 == 0:  # what was half done is no obstacle
+            stop(attach([target.pid], tmp_path / f"after-{step}", {}))
+        assert target.end() == 7
+        if status == 0:
+            break
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        step += stride
+    assert step > 50
 
 
 @pytest.mark.parametrize("verb", [("attach", "--duration", "0.3"), ("stop",)])

@@ -149,9 +149,11 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def typecheck(session: nox.Session) -> None:
-    """Check types, strictly."""
-    install_dependencies(session, "mypy>=1.18", "types-psutil")
-    session.run("mypy")
+    """Check types, strictly, as the oldest Python that we promise and the newest see them."""
+    # The oldest has tomli in place of tomllib, and can't read the types of NumPy 2.5.
+    install_dependencies(session, "mypy>=1.18", "types-psutil", "tomli>=2.0", "numpy<2.5")
+    for version in ("3.10", "3.14"):
+        session.run("mypy", "--python-version", version)
 
 
 def test_native(session: nox.Session, sanitizers: str) -> None:

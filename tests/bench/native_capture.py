@@ -71,12 +71,11 @@ def _iterations(first: int, count: int) -> dict[BlockType, npt.NDArray[np.void]]
         "correlation": correlation,
         "stream": np.broadcast_to(7 + slot % 2, called.shape),
     }
-    kernels = _device_work(
-        BlockType.KERNEL, work, ~copies & ~syncs, random.integers(2_000, 40_000, called.shape)
-    )
+    shape = (count, submissions)
+    kernels = _device_work(BlockType.KERNEL, work, ~copies & ~syncs, random.integers(2_000, 40_000, shape))
     kernels["name"] = FIRST_KERNEL + np.where((slot > 5) & (slot < 490), slot % LAYER, slot)[~copies & ~syncs]
     kernels["grid"], kernels["block"], kernels["registers"] = (132, 1, 1), (256, 1, 1), 64
-    memory = _device_work(BlockType.MEMCPY, work, copies, random.integers(5_000, 20_000, called.shape))
+    memory = _device_work(BlockType.MEMCPY, work, copies, random.integers(5_000, 20_000, shape))
     memory["kind"], memory["bytes"] = CopyKind.DEVICE_TO_DEVICE, 1 << 20
     memory["kind"][:, 0] = CopyKind.HOST_TO_DEVICE
     waits = np.zeros((count, SYNCS), RECORDS[BlockType.SYNC])

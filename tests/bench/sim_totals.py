@@ -94,12 +94,13 @@ class Farm:
 
     def session(self, *shape: int) -> np.ndarray:
         """The parts of some sessions, (..., metrics)."""
-        return self.rng.normal(0, self.setting.session, (*shape, len(CENTRES))) @ self.mix
+        parts: np.ndarray = self.rng.normal(0, self.setting.session, (*shape, len(CENTRES))) @ self.mix
+        return parts
 
     def launches(self, *shape: int) -> np.ndarray:
         """The parts of some launches, (..., metrics)."""
         how, rng = self.setting, self.rng
-        noise = rng.normal(0, how.launch, (*shape, len(CENTRES))) @ self.mix
+        noise: np.ndarray = rng.normal(0, how.launch, (*shape, len(CENTRES))) @ self.mix
         if how.tails is not None:
             chi = rng.chisquare(how.tails, (*shape, 1)) / how.tails
             noise = noise / np.sqrt(chi) * math.sqrt((how.tails - 2) / how.tails)

@@ -268,7 +268,7 @@ def run(part: Part, limit_s: float, gpus: list[str], out: Path, work: Path) -> R
     with log.open("wb") as stream:
         code = finish(
             subprocess.Popen(
-                [sys.executable, *words], cwd=ROOT, env=env, process_group=0,
+                [sys.executable, *words], cwd=ROOT, env=env, start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT,
             ),
             limit_s,

@@ -8,7 +8,7 @@ import pytest
 from gate_runs import Machine, make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import special, stats
 
 from ai_prof.gate import screen
 from ai_prof.gate.comparison import hommel, simes
@@ -170,15 +170,17 @@ def test_shared_priors_recover_a_known_spread():
 def test_workloads_that_differ_tell_little_of_each_other():
     """Variances drawn as s0^2 d0 / chi^2(d0) give their own d0 and s0 back (Smyth 2004, section 3)."""
     rng = np.random.default_rng(5)
-    baselines = {}
-    for w in range(300):
-        sd = 0.02 * math.sqrt(4 / rng.chisquare(4))
-        baselines[f"w{w}"] = [
-            make_run(session=f"s{i}", kernel_time=3 * math.exp(rng.normal(0, sd))) for i in range(10)
-        ]
+    sd = 0.02 * np.sqrt(4 / rng.chisquare(4, 300))
+    logs = math.log(3) + rng.normal(0, sd[:, None], (300, 10))
+    baselines = {
+        f"w{w}": [make_run(session=f"s{i}", kernel_time=math.exp(log)) for i, log in enumerate(row)]
+        for w, row in enumerate(logs)
+    }
     prior = screen.shared_priors(baselines, "cuda")["kernel_time_ms"]
     assert prior.sd == pytest.approx(0.02, rel=0.1)
     assert prior.df == pytest.approx(4, rel=0.4)
+    beyond = np.var(np.log(np.var(logs, axis=1, ddof=1)), ddof=1) - special.polygamma(1, 9 / 2)
+    assert special.polygamma(1, prior.df / 2) == pytest.approx(beyond, rel=1e-9)
 
 
 def test_one_session_tells_how_much_its_own_runs_vary():

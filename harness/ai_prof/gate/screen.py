@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
 from ai_prof.gate import latency
 from ai_prof.gate.comparison import Comparison, Pair, comparison, jointly, simes
@@ -44,6 +44,7 @@ UNRESOLVED = 0.01  # of the table's spread: a spread of 0 says "below what was r
 TABLE_DF = 4.0  # what the committed table is worth, in degrees of freedom
 SHARED_WORKLOADS = 3  # from so many on the variance over the repository's own workloads replaces the table
 SHARED_DF = (1.0, 60.0)  # what it may be worth
+NEWTON_STEPS = 5  # four give every digit of it
 
 
 class Prior(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,13 +87,17 @@ def shared_priors(baselines: Mapping[str, Sequence[Run]], backend: Backend) -> d
 
 
 def _degrees(beyond: float) -> float:
-    """The d0 for which trigamma(d0 / 2) is `beyond`, within SHARED_DF."""
+    """The d0 for which trigamma(d0 / 2) is `beyond`, within SHARED_DF: Newton's (Smyth 2004, appendix)."""
     least, most = SHARED_DF
     if beyond <= special.polygamma(1, most / 2):
         return most
     if beyond >= special.polygamma(1, least / 2):
         return least
-    return 2 * float(optimize.brentq(lambda half: special.polygamma(1, half) - beyond, least / 2, most / 2))
+    half = 0.5 + 1 / beyond
+    for _ in range(NEWTON_STEPS):
+        trigamma = special.polygamma(1, half)
+        half += trigamma * (1 - trigamma / beyond) / special.polygamma(2, half)
+    return 2 * float(half)
 
 
 def screen(

@@ -1,4 +1,4 @@
-"""Makes the pages of the site that stand elsewhere: the commands' reference, and files of the root."""
+"""What mkdocs.yml can't say: pages that stand elsewhere or are made, and pages that may not be there."""
 
 from __future__ import annotations
 
@@ -22,6 +22,15 @@ ELSEWHERE = {
     "format.md": "capture/FORMAT.md",
     "security.md": "SECURITY.md",
 }
+# Written by tests/bench/launch_overhead.py on a machine with a GPU: in a checkout they are there or not.
+MEASURED = {"overhead.md": "What a capture costs", "kinds.md": "What each kind of record costs"}
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """List the pages that are there of those that are measured."""
+    there = [{title: page} for page, title in MEASURED.items() if Path(config["docs_dir"], page).exists()]
+    (evidence,) = (entry["Evidence"] for entry in config["nav"] if "Evidence" in entry)
+    evidence += there
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -104,6 +104,18 @@ def test_what_a_program_left_running_ends_with_it(tmp_path, code):
     assert not [pid for pid in pids(tmp_path) if alive(pid)]
 
 
+def test_a_daemon_is_left_although_its_parents_have_ended(tmp_path):
+    code = """
+        import os, time
+        if os.fork() == 0:
+            time.sleep(0.3)
+            if os.fork() == 0:
+                time.sleep(600)
+            os._exit(0)
+    """
+    assert start(tmp_path, code).left == 1
+
+
 def test_a_child_without_the_environment_ends_too(tmp_path):
     code = """
         import subprocess, sys

@@ -64,8 +64,7 @@ def run(
         )
         try:
             code = program.wait(timeout_s)
-            # Children may still be writing what they recorded.
-            _, left = psutil.wait_procs(_family(others), timeout=GRACE_S)
+            left = _left(others)
         except subprocess.TimeoutExpired:
             pass
         finally:
@@ -73,6 +72,15 @@ def run(
         for printed in (stdout, stderr):
             _keep_end(printed)
     return Ended(code, time.monotonic() - start, len(left))
+
+
+def _left(others: set[psutil.Process]) -> list[psutil.Process]:
+    """The family that goes on once it has had its time: children may still be writing what they recorded."""
+    deadline = time.monotonic() + GRACE_S
+    # Again, for what those that ended have started: a daemon's parents end one after another.
+    while (family := _family(others)) and (rest := deadline - time.monotonic()) > 0:
+        psutil.wait_procs(family, timeout=rest)
+    return family
 
 
 def _end(program: subprocess.Popen[bytes], others: set[psutil.Process]) -> None:

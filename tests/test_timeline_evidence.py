@@ -82,7 +82,7 @@ def test_losses_and_a_cut_file_are_problems(tmp_path):
     program = loop(af.Program(), 20)
     program.loss(af.KERNEL, 60, cupti=5)
     found = evidence(native.read([program.write(tmp_path, closed=False)]))
-    assert found.problems[0] == "kernel: 5 records lost"
+    assert found.problems[0].startswith("kernel: 5 records lost. Raise AI_PROF_BUFFER_MB")
     assert "without closing" in found.problems[1]
 
 

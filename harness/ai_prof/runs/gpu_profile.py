@@ -17,6 +17,7 @@ from ai_prof.errors import EnvironmentInvalidError, NothingToCompareError, Usage
 from ai_prof.runs import process
 from ai_prof.runs.environment import lock_names
 from ai_prof.runs.host_lock import host_lock
+from ai_prof.timeline.capture_findings import incomplete
 from ai_prof.timeline.summary import DeviceSummary, Summary, summarise
 from ai_prof.trace.open import open_trace
 
@@ -189,14 +190,10 @@ def read(capture: Path) -> GpuProfile:
     """The profile of a finished capture. Raises as `Profiler` does."""
     if not any(capture.glob("*.aiprof")):
         raise NothingToCompareError("the program did no GPU work: nothing was captured")
-    summary = summarise(open_trace(capture))
-    lost = {
-        kind: loss.cupti_dropped + loss.invalid_time + loss.budget_dropped
-        for kind, loss in summary.source.losses.items()
-    }
-    if any(lost.values()) or not summary.source.complete:
-        counts = ", ".join(f"{count} of {kind}" for kind, count in lost.items() if count) or "it was cut"
-        raise EnvironmentInvalidError(f"the capture is incomplete ({counts}): set AI_PROF_BUFFER_MB=512")
+    trace = open_trace(capture)
+    if missing := incomplete(trace):
+        raise EnvironmentInvalidError(f"the capture is incomplete: {'; '.join(missing)}")
+    summary = summarise(trace)
     if not summary.devices:
         raise NothingToCompareError(summary.reason or "the program did no GPU work")
     return GpuProfile(summary, (capture / "stdout.txt").read_text("utf-8", errors="replace"), capture)

@@ -177,6 +177,6 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     "no-device-work": (
         "Start the capture with the program: a context that was there before is not always seen.",
         "Check that no other profiler (nsys, ncu, torch.profiler) holds the device.",
-        "Raise AI_PROF_BUFFER_MB (512, then 1024), and check that this user may use the device.",
+        "Check that this user may use the device.",
     ),
 }

@@ -30,6 +30,18 @@ def capture_findings(trace: Trace, *, worked: bool) -> list[Finding]:
     return found
 
 
+def incomplete(trace: Trace) -> list[str]:
+    """Why a capture is none to compare or assert by, with the remedy; empty where all of it is there."""
+    said = []
+    lost = {kind: loss.lost for kind, loss in trace.source.losses.items() if loss.lost}
+    if lost:
+        counts = ", ".join(f"{kind}: {count} records lost" for kind, count in lost.items())
+        said.append(f"{counts}. {' '.join(_lost_records(trace).actions)}")
+    if not trace.source.complete:
+        said += trace.source.warnings or ("the capture is incomplete",)
+    return said
+
+
 def _lost_records(trace: Trace) -> Finding:
     """Each way to lose records has a remedy of its own."""
     losses = trace.source.losses

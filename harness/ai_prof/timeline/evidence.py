@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ai_prof.timeline.busy import copy_compute_overlap
+from ai_prof.timeline.capture_findings import incomplete
 from ai_prof.timeline.causes import CAUSES
 from ai_prof.timeline.device import DeviceTimeline, device_timeline
 from ai_prof.timeline.intervals import clip, complement, intersect_pieces
@@ -134,10 +135,7 @@ def _kernels(timelines: list[DeviceTimeline]) -> dict[str, int] | None:
 
 
 def _problems(trace: Trace, timelines: list[DeviceTimeline]) -> list[str]:
-    losses = trace.source.losses
-    problems = [f"{kind}: {loss.lost} records lost" for kind, loss in losses.items() if loss.lost]
-    if not trace.source.complete:
-        problems += trace.source.warnings or ("the capture is incomplete",)
+    problems = incomplete(trace)
     if not any(t.operations.is_kernel.any() for t in timelines):
         problems.append("no kernel was recorded: the run did no device work, or it was not captured")
     elif not any(t.iterations.window for t in timelines):

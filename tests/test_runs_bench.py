@@ -38,7 +38,7 @@ class FakeBench(Bench):
         self.made, self.jobs = made, []
         self.seconds = {WORKLOAD: seconds} if seconds else {}
 
-    def _measure(self, jobs, _earlier=None):
+    def _measure(self, jobs, _earlier=None, _after=0):
         self.jobs += jobs
         return [msgspec.structs.replace(self.made(job), order=job.order) for job in jobs]
 

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -23,7 +22,6 @@ from ai_prof.collect.autostart import library_path
 from ai_prof.errors import AiProfError, EnvironmentInvalidError
 from ai_prof.gate.model import Reason
 from ai_prof.runs import bench_workloads, measure
-from ai_prof.runs.bench_workloads import Progress
 from ai_prof.runs.launch import Job, launch
 from ai_prof.runs.workloads import find, load
 
@@ -124,7 +122,7 @@ def test_a_side_ends_with_its_first_failure_and_runs_come_back_in_the_order_of_t
     again = " (not launched again)"
     assert [run.detail for run in runs] == [f"exit code 5: {end}" for end in (f"0{again}", f"1{again}", "4")]
     assert sorted(path.name for path in tmp_path.glob("c[0-9]")) == ["c0", "c1", "c4"]
-    assert "fake (candidate), run 3/5" in capfd.readouterr().err
+    assert "fake (candidate), run 5/5" in capfd.readouterr().err
     report = json.loads((tmp_path / "out" / "benchmark.json").read_text())
     assert report["machine_info"]["ai_prof"] == {"key": "k"}
     total = report["benchmarks"][0]["stats"]["total"]
@@ -237,17 +235,3 @@ def wait_until(condition, seconds):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-
-
-@pytest.mark.parametrize(("variables", "lines"), [({}, 4), ({"CI": "true"}, 2)])
-def test_progress_is_a_line_a_launch_and_in_ci_one_a_workload(variables, lines, monkeypatch, capsys):
-    monkeypatch.delenv("CI", raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    jobs = [SimpleNamespace(workload=SimpleNamespace(name=name), side="head") for name in "aabb"]
-    progress = Progress(SimpleNamespace(jobs=jobs, progress=True))
-    for job in jobs:
-        progress.tell(job)
-    told = capsys.readouterr().err.splitlines()
-    assert told[0] == "ai-prof: a (head), run 1/4"
-    assert len(told) == lines

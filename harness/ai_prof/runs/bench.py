@@ -47,7 +47,8 @@ class Budget:
 class Bench:
     """Makes launches one after another, numbered, and knows how long they take.
 
-    `pythons` maps a workload's name to its interpreter, `seconds` to the mean time of a launch so far.
+    `pythons` maps a workload's name to its interpreter, `seconds` to the mean time of a launch so far,
+    or to what its stored runs took.
     """
 
     checkout: Checkout
@@ -87,7 +88,7 @@ class Bench:
                 break
             jobs = [self._job(base if side == "base" else head, side) for side in sides]
             side_of = {job.order: job.side for job in jobs}
-            for run in self._measure(jobs, made):
+            for run in self._measure(jobs, made, wanted - done - len(sides)):
                 made[side_of[run.order]].append(run)
             done += len(sides)
             broken = next((run for run in made["base"] if run.problem in OWN_FAULTS), None)
@@ -138,11 +139,22 @@ class Bench:
             dirty=code.checkout.dirty,
         )
 
-    def _measure(self, jobs: Sequence[Job], earlier: Mapping[str, Sequence[Run]] | None = None) -> list[Run]:
+    def _measure(
+        self, jobs: Sequence[Job], earlier: Mapping[str, Sequence[Run]] | None = None, after: int = 0
+    ) -> list[Run]:
+        """The runs of `jobs`, a part of a whole: `earlier` were made before, by side, `after` may follow."""
         if not jobs:
             return []
-        folder = self.folder / f"pytest-{jobs[0].order:03}"
         known = {side: list(runs) for side, runs in (earlier or {}).items()}
-        runs = measure(Plan(jobs=list(jobs), folder=folder, machine=self.machine, earlier=known))
+        folder = self.folder / f"pytest-{jobs[0].order:03}"
+        plan = Plan(
+            jobs=list(jobs),
+            folder=folder,
+            machine=self.machine,
+            earlier=known,
+            seconds=self.seconds,
+            after=after,
+        )
+        runs = measure(plan)
         self.seconds |= durations(folder)
         return runs

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,37 +17,51 @@ from ai_prof.gate.model import Reason, Run
 from ai_prof.runs.environment import disturbances
 from ai_prof.runs.launch import OWN_FAULTS, Job, launch
 from ai_prof.runs.measure import Plan, load
+from ai_prof.runs.time_left import seconds_left
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 NOT_AGAIN = "(not launched again)"
+SHOWN_S = 120  # of the time left; more is told in minutes
 
 
 class Progress:
     """Lines on stderr: workload, launch i of N, time left. In CI, one for each workload."""
 
     def __init__(self, plan: Plan) -> None:
-        self.wanted = plan.progress
-        self.total = len(plan.jobs)
-        self.done = 0
-        self.begun = time.monotonic()
+        self.plan = plan
+        self.jobs = [job for jobs in plan.by_workload().values() for job in jobs]
+        # What is known already counts as one launch more.
+        self.took = {name: [seconds] for name, seconds in plan.seconds.items()}
+        self.under_way: tuple[str, float] | None = None
         self.quiet = "CI" in os.environ
         self.told = ""
 
     def tell(self, job: Job) -> None:
-        """Say that `job` starts now."""
-        left = ""
-        if self.done:
-            seconds = (time.monotonic() - self.begun) / self.done * (self.total - self.done)
-            left = f", about {seconds:.0f} s left"
-        self.done += 1
-        if self.wanted and not (self.quiet and job.workload.name == self.told):
-            self.told = job.workload.name
-            sys.stderr.write(
-                f"ai-prof: {job.workload.name} ({job.side}), run {self.done}/{self.total}{left}\n"
-            )
+        """Say that `job` starts now, and with it that the one before has ended."""
+        name, now = job.workload.name, time.monotonic()
+        if self.under_way is not None:
+            before, begun = self.under_way
+            self.took.setdefault(before, []).append(now - begun)
+        self.under_way = name, now
+        if self.plan.progress and not (self.quiet and name == self.told):
+            self.told = name
+            sys.stderr.write(f"ai-prof: {name} ({job.side}), {self._place(job)}\n")
             sys.stderr.flush()
+
+    def _place(self, job: Job) -> str:
+        """Where among the launches it stands, and how long it and those after it take."""
+        at = self.jobs.index(job)
+        before = sum(map(len, self.plan.earlier.values()))
+        total = before + len(self.jobs) + self.plan.after
+        names = [each.workload.name for each in self.jobs[at:]] + [job.workload.name] * self.plan.after
+        seconds = seconds_left(names, {name: fmean(took) for name, took in self.took.items()})
+        place = f"run {before + at + 1}/{total}"
+        if seconds is None:
+            return place
+        about = f"{seconds:.0f} s" if seconds < SHOWN_S else f"{seconds / 60:.0f} min"
+        return f"{place}, about {about} left"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -29,6 +29,7 @@ from ai_prof.runs.launch import profiles_of
 from ai_prof.runs.nvml import gpu_count
 from ai_prof.runs.settle import Settler
 from ai_prof.runs.stored import LOCAL, Stored, load, origin
+from ai_prof.runs.time_left import usual_seconds
 from ai_prof.runs.workloads import Workload, check_regress, find, select
 
 if TYPE_CHECKING:
@@ -174,6 +175,8 @@ def collect(request: Request) -> tuple[Measured, dict[str, Profile]]:
     kept = [run for each in stored.values() for run in each.baseline.runs]
     run_id = new_run_id(started)
     bench = scene.bench(request, head, sessions.current(kept, started, sessions.boot_id()), run_id)
+    usual = {name: usual_seconds(each.baseline.runs) for name, each in stored.items()}
+    bench.seconds |= {name: seconds for name, seconds in usual.items() if seconds is not None}
     notes = [note for each in stored.values() for note in each.notes]
     recorded: dict[str, Stored] = {}
     if request.record:

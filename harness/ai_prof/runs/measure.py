@@ -32,7 +32,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     `folder` receives the plan, pytest's log and `benchmark.json`. `repeats` bounds how often a launch that
     the environment disturbed is made again. `machine` is kept in the JSON's machine_info. `earlier` are the
-    runs made before, by side: conditions are compared with theirs.
+    runs made before, by side: conditions are compared with theirs. `after` launches of the last workload may
+    follow in plans to come, and `seconds` are what a launch of a workload takes, where that is known.
     """
 
     jobs: list[Job]
@@ -41,6 +42,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     machine: dict[str, Any] = {}
     earlier: dict[str, list[Run]] = {}
     progress: bool = True
+    after: int = 0
+    seconds: dict[str, float] = {}
 
     def by_workload(self) -> dict[str, list[Job]]:
         """The jobs of each workload, in order."""

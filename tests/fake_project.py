@@ -50,6 +50,7 @@ def enter(root: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     monkeypatch.chdir(root)
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    monkeypatch.setattr("psutil.cpu_count", lambda: 1000)  # no host of the tests is busy
     (root / "locks").mkdir()
     monkeypatch.setattr(measure, "host_lock", functools.partial(host_lock, folder=root / "locks"))
     return Project(root)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -171,3 +172,16 @@ def test_nothing_stored_is_said(tmp_path, monkeypatch, capsys, verb):
     monkeypatch.chdir(tmp_path)
     assert main(["baseline", verb]) == 3
     assert "`ai-prof baseline refresh` makes one" in capsys.readouterr().err
+
+
+@needs_library
+def test_a_busy_host_refuses_a_refresh_and_is_told_of_a_recording(project, monkeypatch, capsys):
+    assert project.gate("--record") == 0
+    assert not any("busy" in note for note in project.report()["notes"])
+    shutil.rmtree(project.root / ".ai-prof" / "baselines")
+    monkeypatch.setattr("ai_prof.baselines.refresh.BUSY_SHARE", 0.0)
+    assert refresh("nightly") == 2
+    assert "of 1000 cores busy" in capsys.readouterr().err
+    assert not list((project.root / "baselines").rglob("*.json"))
+    assert project.gate("--record") == 0
+    assert "it would hide what comes after it" in project.report()["notes"][-1]

@@ -13,12 +13,18 @@ def verdict(reason, why="because"):
     return WorkloadVerdict(workload="train", reason=reason, why=why)
 
 
+def busy(*foreign_cores):
+    """Runs beside which other programs kept so many cores busy."""
+    return [make_run(order=i, environment={"foreign_cores": one}) for i, one in enumerate(foreign_cores)]
+
+
 def facts(**changes):
     values = {
         "workload": "train",
         "machine_key": KEY,
         "backend": "cuda",
         "runs": Machine(3).session("new"),
+        "cores": 8,
         "dirty": False,
         "old": baseline(sessions=3),
         "verdict": verdict(Reason.PASS),
@@ -29,6 +35,7 @@ def facts(**changes):
 def test_a_sound_refresh_is_not_refused():
     assert refusals(facts()) == []
     assert refusals(facts(old=None, verdict=None)) == []
+    assert refusals(facts(runs=busy(0.1, 7.5, 3.9))) == []  # one run that was disturbed says little
 
 
 @pytest.mark.parametrize(
@@ -36,6 +43,7 @@ def test_a_sound_refresh_is_not_refused():
     [
         ({"dirty": True}, "uncommitted changes"),
         ({"foreign": ["python (pid 7)"]}, "busy with python"),
+        ({"runs": busy(4.2, 0.1, 6.0)}, "other programs kept 4.2 of 8 cores busy"),
         ({"throttling": ["thermal slowdown"]}, "throttled"),
         ({"machine_key": "other"}, "its own kind of machine"),
         ({"runs": Machine(3).session("new", 1)}, "too few"),

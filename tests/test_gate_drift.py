@@ -25,7 +25,14 @@ def screened(baseline, runs, anchor=None, accepted=()):
 
 def facts(runs, old=None, verdict=None):
     return RefreshFacts(
-        workload=WORKLOAD, machine_key="k", backend="cuda", runs=runs, dirty=False, old=old, verdict=verdict
+        workload=WORKLOAD,
+        machine_key="k",
+        backend="cuda",
+        runs=runs,
+        cores=8,
+        dirty=False,
+        old=old,
+        verdict=verdict,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 LEAST_RUNS = 3
 SPREAD_LIMIT = 5.0  # kernel time's range over a session, in the table's standard deviations
+BUSY_SHARE = 0.5  # of the host's cores
 
 _SETTLED = frozenset({Reason.PASS, Reason.IMPROVED, Reason.STRUCTURE_CHANGED, Reason.ACCEPTED})
 
@@ -26,14 +28,16 @@ _SETTLED = frozenset({Reason.PASS, Reason.IMPROVED, Reason.STRUCTURE_CHANGED, Re
 class RefreshFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a refresh is judged by; the caller gathers it.
 
-    `runs` are the new ones. `foreign` are other compute processes on the device, `throttling` the reasons
-    seen during the runs, `verdict` the gate's on the new runs against `old`, None where there is no `old`.
+    `runs` are the new ones, made on a host of `cores`. `foreign` are other compute processes on the device,
+    `throttling` the reasons seen during the runs, `verdict` the gate's on the new runs against `old`, None
+    where there is no `old`.
     """
 
     workload: str
     machine_key: str
     backend: Backend
     runs: list[Run]
+    cores: int
     dirty: bool
     foreign: list[str] = []
     throttling: list[str] = []
@@ -55,6 +59,12 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
 def refusals(facts: RefreshFacts) -> list[str]:
     """Every reason not to refresh, each saying what to do; empty where a refresh may go ahead."""
     return [*_unfit_machine(facts), *_unfit_runs(facts), *_unfit_change(facts)]
+
+
+def busy_host(runs: Sequence[Run], cores: int) -> str | None:
+    """What other programs took of a host of `cores` during most runs, where that is much; else None."""
+    took = statistics.median([run.environment.get("foreign_cores", 0.0) for run in runs] or [0.0])
+    return f"other programs kept {took:.1f} of {cores} cores busy" if took >= BUSY_SHARE * cores else None
 
 
 def renewed(old: Baseline | None, runs: Sequence[Run], verdict: WorkloadVerdict | None) -> list[Run]:
@@ -184,6 +194,8 @@ def _unfit_machine(facts: RefreshFacts) -> list[str]:
         said.append("the working tree has uncommitted changes: commit or stash them, so the origin is known")
     if facts.foreign:
         said.append(f"the device is busy with {', '.join(facts.foreign)}: wait for them or stop them")
+    if (busy := busy_host(facts.runs, facts.cores)) is not None:
+        said.append(f"{busy}, and such a baseline hides what comes after it: wait for them or stop them")
     if facts.throttling:
         said.append(f"the device throttled ({', '.join(facts.throttling)}): let it cool, then measure again")
     if facts.old is not None and facts.old.machine_key != facts.machine_key:

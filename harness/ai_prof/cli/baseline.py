@@ -19,6 +19,7 @@ from ai_prof.errors import BaselineError
 from ai_prof.gate.model import BuildVerdict, Reason, WorkloadVerdict
 from ai_prof.report.format import change, plural, value
 from ai_prof.runs import checkout
+from ai_prof.runs.environment import host_cores
 from ai_prof.runs.gated import Request, gate
 from ai_prof.runs.launch import profiles_of
 from ai_prof.runs.stored import LOCAL, origin
@@ -97,6 +98,7 @@ def gather(request: Request, verdict: BuildVerdict, workload: WorkloadVerdict) -
         machine_key=verdict.machine_key,
         backend=verdict.device,  # type: ignore[arg-type]
         runs=runs,
+        cores=host_cores(),
         dirty=verdict.dirty,
         foreign=sorted(
             {f"process {pid}" for e in environments for pid in e.get("foreign_gpu_processes", [])}

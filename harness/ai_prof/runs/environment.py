@@ -210,6 +210,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def host_cores() -> int:
+    """The number of CPU cores of the host, of which a run's `foreign_cores` are some."""
+    return psutil.cpu_count() or 1
+
+
 def _cuda_facts() -> MachineFacts:
     gpus = nvml.gpus()
     if not gpus:

@@ -14,6 +14,7 @@ import msgspec
 from ai_prof.baselines import store
 from ai_prof.baselines.files import one_writer, place
 from ai_prof.baselines.machine_key import machine_key
+from ai_prof.baselines.refresh import busy_host
 from ai_prof.errors import NothingToCompareError
 from ai_prof.gate import decide, screen
 from ai_prof.gate.fitness import disturbed
@@ -23,7 +24,7 @@ from ai_prof.gate.model import BuildVerdict, Reason, WorkloadVerdict
 from ai_prof.runs import checkout, sessions
 from ai_prof.runs.base import Bases, resolve
 from ai_prof.runs.bench import Bench
-from ai_prof.runs.environment import machine_details, machine_facts
+from ai_prof.runs.environment import host_cores, machine_details, machine_facts
 from ai_prof.runs.interpreter import choose, requirements
 from ai_prof.runs.launch import profiles_of
 from ai_prof.runs.nvml import gpu_count
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
     from ai_prof.timeline.profile import Profile
 
 KEPT_BUILDS = 3
-RECORD_AGAIN = (
-    "if the machine was busy, remove what was recorded and record again: it would hide what comes after it"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,8 +182,7 @@ def collect(request: Request) -> tuple[Measured, dict[str, Profile]]:
         recorded, failed = _record(request, bench, key, scene.device, missing)
         stored |= recorded
         scene = scene.without(failed)
-        notes += [f"recorded a provisional baseline of {n} in {place(s.path)}" for n, s in recorded.items()]
-        notes += [RECORD_AGAIN] if recorded else []
+        notes += _of_recorded(recorded) if recorded else []
     settler = Settler(
         bench=bench,
         bases=scene.bases(request, head),
@@ -279,6 +276,15 @@ def _record(
         with one_writer(store.path_of(folder, key, name).parent):
             store.save(folder, baseline, profiles_of(runs))
     return load(_folders(request), key, [workload.name for workload in workloads]), failed
+
+
+def _of_recorded(recorded: Mapping[str, Stored]) -> list[str]:
+    """Where new baselines lie, and whether they are worth little."""
+    said = [f"recorded a provisional baseline of {name} in {place(s.path)}" for name, s in recorded.items()]
+    busy = busy_host([run for each in recorded.values() for run in each.baseline.runs], host_cores())
+    if busy is None:
+        return [*said, "remove what was recorded to have it recorded anew"]
+    return [*said, f"{busy}: remove what was recorded and record again, it would hide what comes after it"]
 
 
 def _unrecorded(name: str, runs: Sequence[Run]) -> WorkloadVerdict | None:

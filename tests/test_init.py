@@ -75,7 +75,11 @@ def test_nothing_that_is_there_is_written_over(repository: Path, capsys: pytest.
     ],
 )
 def test_the_noxfile_installs_from_where_this_came(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, record: str | None, expected: str
+    repository: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    record: str | None,
+    expected: str,
 ) -> None:
     class Found:
         version = version("ai-prof")
@@ -87,8 +91,12 @@ def test_the_noxfile_installs_from_where_this_came(
     monkeypatch.setattr(init, "distribution", lambda _: Found())
     assert main(["init", "--device", "cuda"]) == 0
     noxfile = (repository / "noxfile.py").read_text()
-    assert f'AI_PROF = "ai-prof{expected}"' in noxfile
+    line = f'AI_PROF = "ai-prof{expected}"'
+    assert line in noxfile
+    told = f"noxfile.py, line {noxfile.splitlines().index(line) + 1}: AI_PROF names a path of this machine"
+    assert (told in capsys.readouterr().err) == ("file://" in expected)
     assert main(["init", "--device", "opencl"]) == 0
+    assert "AI_PROF names" not in capsys.readouterr().err  # of a noxfile that was kept
     assert init.requirement("opencl") == f"ai-prof[opencl]{expected}"
 
 

@@ -1,4 +1,7 @@
-"""Lets PoCL 3.0, the last that pip installs, compile for CPUs that are younger than it."""
+"""Lets PoCL 3.0, the last that pip installs, compile for CPUs that are younger than it.
+
+A workload that runs on no such PoCL, but on a GPU or on a newer one, needs neither this file nor `teach`.
+"""
 
 from __future__ import annotations
 

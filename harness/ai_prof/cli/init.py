@@ -37,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the files, say what was written and what was kept."""
     device = args.device if args.device != "auto" else "cuda" if gpu_count() else "opencl"
     wanted = requirement(device)
+    said = []
     for name, text in contents(device, wanted).items():
         place = Path.cwd() / name
         if place.exists() or place.is_symlink():
@@ -46,13 +47,21 @@ def run(args: argparse.Namespace) -> int:
             continue
         write(place, text)
         print(f"wrote {name}")
-    if "file://" in wanted:
-        sys.stderr.write(
-            f"ai-prof: noxfile.py installs {wanted}: name a source that your CI machines reach\n"
-        )
+        said += hints(name, text)
+    sys.stderr.write("".join(f"ai-prof: {hint}\n" for hint in said))
     print('next: git add . && git commit -m "Gate this repository"')
-    print("then: nox -s profile, and nox -s profile -- --regress tiny to see it fail")
+    print("then: pip install nox; nox -s profile, and nox -s profile -- --regress tiny to see it fail")
     return 0
+
+
+def hints(name: str, text: str) -> list[str]:
+    """What a file that was written still needs from a person."""
+    if name == ".github/workflows/profile.yml":
+        return [f"{name} waits for a self-hosted runner with the labels linux and gpu"]
+    local = next((i for i, line in enumerate(text.splitlines(), 1) if "file://" in line), None)
+    if name != "noxfile.py" or local is None:
+        return []
+    return [f"{name}, line {local}: AI_PROF names a path of this machine; name a source that others reach"]
 
 
 def existing(place: Path) -> str:

@@ -63,7 +63,16 @@ def test_every_argument_is_explained():
             assert unexplained == [], name
 
 
+def named(page):
+    """The verbs of ours that a page has as commands."""
+    return set(re.findall(r"(?:`|^|\$\()ai-prof ([a-z]+)\b", page.read_text(), re.MULTILINE))
+
+
+def test_the_readme_names_every_command():
+    assert named(ROOT / "README.md") - {"says"} == set(VERBS)
+
+
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
 def test_a_page_names_only_commands_that_exist(page):
-    for verb in re.findall(r"(?:`|^)ai-prof ([a-z]+)\b", page.read_text(), re.MULTILINE):
+    for verb in named(page):
         assert verb in {*VERBS, "says"}, f"{page.name} names `ai-prof {verb}`"

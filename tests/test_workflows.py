@@ -71,7 +71,7 @@ def comment(
     if report is not None:
         folder = runner.folder / "temp" / "report" / "run"
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "report.md").write_text(report)
+        (folder / "comment.md").write_text(report)
     answers = {"repos/o/r/commits/abc/pulls": pulls, "repos/o/r/issues/5/comments?per_page=100": comments}
     runner.answers.write_text(json.dumps(answers))
     done = runner.run(step(*COMMENT), REPOSITORY="o/r", HEAD_SHA="abc", RUN_URL="https://host/run")

@@ -5,7 +5,7 @@ import pytest
 from gate_runs import Machine, make_run
 from test_baselines_store import KEY, baseline
 
-from ai_prof.baselines.refresh import RefreshFacts, moved, refusals, renewed
+from ai_prof.baselines.refresh import RefreshFacts, busy_host, moved, refusals, renewed
 from ai_prof.gate.model import Reason, WorkloadVerdict
 
 
@@ -24,7 +24,6 @@ def facts(**changes):
         "machine_key": KEY,
         "backend": "cuda",
         "runs": Machine(3).session("new"),
-        "cores": 8,
         "dirty": False,
         "old": baseline(sessions=3),
         "verdict": verdict(Reason.PASS),
@@ -32,10 +31,14 @@ def facts(**changes):
     return RefreshFacts(**{**values, **changes})
 
 
+def test_a_busy_host_is_told_where_most_runs_were_on_one():
+    assert busy_host(busy(0.1, 7.5, 3.9), 8) is None
+    assert busy_host(busy(4.2, 0.1, 6.0), 8).startswith("other programs kept 4.2 of 8 cores busy")
+
+
 def test_a_sound_refresh_is_not_refused():
     assert refusals(facts()) == []
     assert refusals(facts(old=None, verdict=None)) == []
-    assert refusals(facts(runs=busy(0.1, 7.5, 3.9))) == []  # one run that was disturbed says little
 
 
 @pytest.mark.parametrize(
@@ -43,7 +46,6 @@ def test_a_sound_refresh_is_not_refused():
     [
         ({"dirty": True}, "uncommitted changes"),
         ({"foreign": ["python (pid 7)"]}, "busy with python"),
-        ({"runs": busy(4.2, 0.1, 6.0)}, "other programs kept 4.2 of 8 cores busy"),
         ({"throttling": ["thermal slowdown"]}, "throttled"),
         ({"machine_key": "other"}, "its own kind of machine"),
         ({"runs": Machine(3).session("new", 1)}, "too few"),

@@ -29,7 +29,6 @@ def facts(runs, old=None, verdict=None):
         machine_key="k",
         backend="cuda",
         runs=runs,
-        cores=8,
         dirty=False,
         old=old,
         verdict=verdict,

@@ -28,16 +28,14 @@ _SETTLED = frozenset({Reason.PASS, Reason.IMPROVED, Reason.STRUCTURE_CHANGED, Re
 class RefreshFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a refresh is judged by; the caller gathers it.
 
-    `runs` are the new ones, made on a host of `cores`. `foreign` are other compute processes on the device,
-    `throttling` the reasons seen during the runs, `verdict` the gate's on the new runs against `old`, None
-    where there is no `old`.
+    `runs` are the new ones. `foreign` are other compute processes on the device, `throttling` the reasons
+    seen during the runs, `verdict` the gate's on the new runs against `old`, None where there is no `old`.
     """
 
     workload: str
     machine_key: str
     backend: Backend
     runs: list[Run]
-    cores: int
     dirty: bool
     foreign: list[str] = []
     throttling: list[str] = []
@@ -62,9 +60,17 @@ def refusals(facts: RefreshFacts) -> list[str]:
 
 
 def busy_host(runs: Sequence[Run], cores: int) -> str | None:
-    """What other programs took of a host of `cores` during most runs, where that is much; else None."""
+    """Say what other programs took of a host of `cores` during most of a baseline's runs, if much; else None.
+
+    No refusal: some hosts are shared for good.
+    """
     took = statistics.median([run.environment.get("foreign_cores", 0.0) for run in runs] or [0.0])
-    return f"other programs kept {took:.1f} of {cores} cores busy" if took >= BUSY_SHARE * cores else None
+    if took < BUSY_SHARE * cores:
+        return None
+    return (
+        f"other programs kept {took:.1f} of {cores} cores busy; such a baseline hides what comes after it: "
+        "record it again on a quiet machine"
+    )
 
 
 def renewed(old: Baseline | None, runs: Sequence[Run], verdict: WorkloadVerdict | None) -> list[Run]:
@@ -194,8 +200,6 @@ def _unfit_machine(facts: RefreshFacts) -> list[str]:
         said.append("the working tree has uncommitted changes: commit or stash them, so the origin is known")
     if facts.foreign:
         said.append(f"the device is busy with {', '.join(facts.foreign)}: wait for them or stop them")
-    if (busy := busy_host(facts.runs, facts.cores)) is not None:
-        said.append(f"{busy}, and such a baseline hides what comes after it: wait for them or stop them")
     if facts.throttling:
         said.append(f"the device throttled ({', '.join(facts.throttling)}): let it cool, then measure again")
     if facts.old is not None and facts.old.machine_key != facts.machine_key:

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from ai_prof.baselines import accepted, store
 from ai_prof.baselines.files import one_writer
-from ai_prof.baselines.refresh import Moved, RefreshFacts, moved, refreshed, refusals
+from ai_prof.baselines.refresh import Moved, RefreshFacts, busy_host, moved, refreshed, refusals
 from ai_prof.cli import add_verb, baseline_show
 from ai_prof.cli.console import OutputConsole
 from ai_prof.cli.gate import remember
@@ -86,6 +86,8 @@ def keep(request: Request, facts: RefreshFacts, why: Origin) -> None:
     show(facts.workload, moved(facts.old.runs if facts.old else [], facts.runs))
     size = f"{plural(len(new.runs), 'run')} of {plural(new.sessions, 'session')}"
     sys.stderr.write(f"ai-prof: {path}: {size}\n")
+    if (busy := busy_host(facts.runs, host_cores())) is not None:
+        sys.stderr.write(f"ai-prof: {facts.workload}: {busy}\n")
 
 
 def gather(request: Request, verdict: BuildVerdict, workload: WorkloadVerdict) -> RefreshFacts:
@@ -98,7 +100,6 @@ def gather(request: Request, verdict: BuildVerdict, workload: WorkloadVerdict) -
         machine_key=verdict.machine_key,
         backend=verdict.device,  # type: ignore[arg-type]
         runs=runs,
-        cores=host_cores(),
         dirty=verdict.dirty,
         foreign=sorted(
             {f"process {pid}" for e in environments for pid in e.get("foreign_gpu_processes", [])}

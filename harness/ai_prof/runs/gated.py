@@ -284,7 +284,7 @@ def _of_recorded(recorded: Mapping[str, Stored]) -> list[str]:
     busy = busy_host([run for each in recorded.values() for run in each.baseline.runs], host_cores())
     if busy is None:
         return [*said, "remove what was recorded to have it recorded anew"]
-    return [*said, f"{busy}: remove what was recorded and record again, it would hide what comes after it"]
+    return [*said, busy]
 
 
 def _unrecorded(name: str, runs: Sequence[Run]) -> WorkloadVerdict | None:

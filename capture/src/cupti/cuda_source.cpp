@@ -78,11 +78,11 @@ bool CudaSource::load(std::string& error) {
     api_ = loaded();
     return true;
   }
-  const std::vector<std::string> mapped = mapped_files();
-  std::vector<std::string> candidates = cupti_candidates(config_.cupti, mapped, driver_.version());
+  const std::vector<std::string> libraries = loaded_libraries();
+  std::vector<std::string> candidates = cupti_candidates(config_.cupti, libraries, driver_.version());
   if (!config_.cupti_passed.empty()) {
     const bool there = candidates.front().starts_with('/') &&
-                       std::find(mapped.begin(), mapped.end(), candidates.front()) != mapped.end();
+                       std::find(libraries.begin(), libraries.end(), candidates.front()) != libraries.end();
     candidates.insert(candidates.begin() + (there ? 1 : 0), config_.cupti_passed);
   }
   if (load_cupti(candidates, api_, error)) {

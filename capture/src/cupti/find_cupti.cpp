@@ -1,8 +1,10 @@
 #include "cupti/find_cupti.h"
 
+#include <link.h>
+
 #include <algorithm>
 #include <array>
-#include <fstream>
+#include <cstddef>
 #include <iterator>
 #include <string_view>
 
@@ -21,23 +23,23 @@ void add(std::vector<std::string>& paths, const std::string& path) {
   if (std::find(paths.begin(), paths.end(), path) == paths.end()) paths.push_back(path);
 }
 
-bool any_contains(const std::vector<std::string>& mapped, std::string_view part) {
-  return std::any_of(mapped.begin(), mapped.end(),
+bool any_contains(const std::vector<std::string>& loaded, std::string_view part) {
+  return std::any_of(loaded.begin(), loaded.end(),
                      [part](const std::string& path) { return path.find(part) != std::string::npos; });
 }
 
-std::array<Major, 2> majors(const std::vector<std::string>& mapped, int driver_version) {
+std::array<Major, 2> majors(const std::vector<std::string>& loaded, int driver_version) {
   const bool old_driver = driver_version > 0 && driver_version < 13000;
   const bool old_runtime =
-      any_contains(mapped, "/libcudart.so.12") && !any_contains(mapped, "/libcudart.so.13");
+      any_contains(loaded, "/libcudart.so.12") && !any_contains(loaded, "/libcudart.so.13");
   if (old_driver || old_runtime) return {kCuda12, kCuda13};
   return {kCuda13, kCuda12};
 }
 
-// Every ".../site-packages/" or ".../dist-packages/" that a mapped file lies in.
-std::vector<std::string> package_folders(const std::vector<std::string>& mapped) {
+// Every ".../site-packages/" or ".../dist-packages/" that a loaded file lies in.
+std::vector<std::string> package_folders(const std::vector<std::string>& loaded) {
   std::vector<std::string> folders;
-  for (const std::string& path : mapped) {
+  for (const std::string& path : loaded) {
     for (const std::string_view name :
          {std::string_view("/site-packages/"), std::string_view("/dist-packages/")}) {
       const std::size_t at = path.find(name);
@@ -47,34 +49,34 @@ std::vector<std::string> package_folders(const std::vector<std::string>& mapped)
   return folders;
 }
 
-// Those of `mapped` that are a libcupti.
-std::vector<std::string> mapped_libcuptis(const std::vector<std::string>& mapped) {
+// Those of `loaded` that are a libcupti.
+std::vector<std::string> loaded_libcuptis(const std::vector<std::string>& loaded) {
   std::vector<std::string> found;
-  std::copy_if(mapped.begin(), mapped.end(), std::back_inserter(found),
+  std::copy_if(loaded.begin(), loaded.end(), std::back_inserter(found),
                [](const std::string& path) { return path.find("/libcupti.so") != std::string::npos; });
   return found;
 }
 
 }  // namespace
 
-std::vector<std::string> mapped_files() {
+std::vector<std::string> loaded_libraries() {
   std::vector<std::string> files;
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) {
-    const std::size_t at = line.find('/');
-    if (at == std::string::npos) continue;
-    const std::string path = line.substr(at);
-    if (files.empty() || files.back() != path) add(files, path);
-  }
+  const auto take = [](dl_phdr_info* library, std::size_t, void* taken) {
+    if (library->dlpi_name != nullptr && library->dlpi_name[0] != '\0') {
+      add(*static_cast<std::vector<std::string>*>(taken), library->dlpi_name);
+    }
+    return 0;
+  };
+  dl_iterate_phdr(take, &files);
   return files;
 }
 
-std::vector<std::string> cupti_candidates(const std::string& asked, const std::vector<std::string>& mapped,
+std::vector<std::string> cupti_candidates(const std::string& asked, const std::vector<std::string>& loaded,
                                           int driver_version) {
   if (!asked.empty()) return {asked};
-  std::vector<std::string> paths = mapped_libcuptis(mapped);
-  const std::array<Major, 2> order = majors(mapped, driver_version);
-  const std::vector<std::string> folders = package_folders(mapped);
+  std::vector<std::string> paths = loaded_libcuptis(loaded);
+  const std::array<Major, 2> order = majors(loaded, driver_version);
+  const std::vector<std::string> folders = package_folders(loaded);
   for (const Major& major : order) {
     for (const std::string& folder : folders) add(paths, folder + major.wheel);
   }

@@ -27,7 +27,7 @@ void the_one_asked_for_stands_alone() {
         std::vector<std::string>{"/my/libcupti.so"});
 }
 
-void the_mapped_one_comes_first() {
+void the_loaded_one_comes_first() {
   const auto tried =
       cupti_candidates("", {"/usr/bin/python3", "/opt/cuda/libcupti.so.2026.1", kTorch}, 13000);
   CHECK(tried.at(0) == "/opt/cuda/libcupti.so.2026.1");
@@ -42,11 +42,11 @@ void an_older_driver_or_runtime_wants_the_older_one() {
   CHECK(cupti_candidates("", {}, 0).at(0) == "libcupti.so.13");
 }
 
-void this_process_maps_its_c_library() {
-  const auto mapped = mapped_files();
-  CHECK(std::ranges::any_of(mapped,
+void this_process_has_its_c_library() {
+  const auto loaded = loaded_libraries();
+  CHECK(std::ranges::any_of(loaded,
                             [](const auto& path) { return path.find("libc.so") != std::string::npos; }));
-  CHECK(std::set<std::string>(mapped.begin(), mapped.end()).size() == mapped.size());
+  CHECK(std::set<std::string>(loaded.begin(), loaded.end()).size() == loaded.size());
 }
 
 void names_are_the_programmers() {
@@ -184,9 +184,9 @@ void little_memory_is_touched_for_few_records() {
 
 int main() {
   the_one_asked_for_stands_alone();
-  the_mapped_one_comes_first();
+  the_loaded_one_comes_first();
   an_older_driver_or_runtime_wants_the_older_one();
-  this_process_maps_its_c_library();
+  this_process_has_its_c_library();
   names_are_the_programmers();
   calls_are_found_by_id();
   a_pool_gives_every_slot_once_then_discards();

@@ -95,9 +95,9 @@ class Process:
             return None
 
     def thread_name(self, thread: int) -> str:
-        """The name of `thread`; empty when it is gone."""
+        """The name of `thread`, which may be cut within a character; empty when it is gone."""
         try:
-            return (self.path / "task" / str(thread) / "comm").read_text().strip()
+            return (self.path / "task" / str(thread) / "comm").read_text(errors="surrogateescape").strip()
         except (FileNotFoundError, ProcessLookupError):
             return ""
 

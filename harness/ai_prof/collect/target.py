@@ -43,9 +43,25 @@ class Target:
         return any(start <= address < end for start, end in self.delicate)
 
 
+def _is_of(mapping: Mapping, pattern: re.Pattern[str]) -> bool:
+    """Whether it is of a file that matches, which an upgrade may have replaced since."""
+    return bool(pattern.search(mapping.path.removesuffix(" (deleted)")))
+
+
 def base_of(maps: list[Mapping], pattern: re.Pattern[str]) -> int | None:
-    """Where the image that matches is loaded; None where it is not."""
-    return next((m.start for m in maps if m.offset == 0 and pattern.search(m.path)), None)
+    """Where the image that matches is loaded; None where it is not.
+
+    A file that is mapped only to be read, as symbolizers do, is no image: nothing of it runs.
+    """
+    base = None
+    for mapping in maps:
+        if not _is_of(mapping, pattern):
+            continue
+        if mapping.offset == 0:
+            base = mapping.start
+        if "x" in mapping.permissions:
+            return base
+    return None
 
 
 def library_entry(process: Process, memory: Memory) -> int | None:
@@ -77,7 +93,7 @@ def _check_kind(process: Process, maps: list[Mapping], memory: Memory) -> None:
 
 def _find_restorer(maps: list[Mapping], memory: Memory) -> int | None:
     for mapping in maps:
-        if "x" in mapping.permissions and _LIBC.search(mapping.path):
+        if "x" in mapping.permissions and _is_of(mapping, _LIBC):
             at = memory.read(mapping.start, mapping.end - mapping.start).find(cpu.RESTORER)
             if at >= 0:
                 return mapping.start + at

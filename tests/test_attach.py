@@ -201,6 +201,7 @@ def test_what_a_process_that_stands_by_could_not_do_is_told(
     sessions = attach([target.pid], folder, {"AI_PROF_CUPTI": "/nowhere/libcupti.so"})
     assert until(lambda: sessions[0].control.state.over)
     assert "no usable libcupti" in sessions[0].control.message
+    stop(sessions)
     done = ai_prof("attach", "--pid", target.pid, "--duration", "0.3", "--output", tmp_path / "again")
     assert done.returncode == 0, done.stderr
     assert "no thread stood" in done.stderr

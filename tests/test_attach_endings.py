@@ -21,6 +21,7 @@ from ai_prof.collect.control import Control, State, find_control
 from ai_prof.collect.procfs import Process
 from ai_prof.collect.ptrace import ThreadGoneError
 from ai_prof.errors import AttachRefusedError
+from ai_prof.trace.open import open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,6 +114,40 @@ def test_a_fault_ends_the_capture(target: Target, tmp_path: Path) -> None:
     done = subprocess.run(words, env=environment(), capture_output=True, check=False)
     assert done.returncode == 70
     assert until(lambda: find_control(target.process) is None)
+
+
+@pytest.mark.parametrize("standby", [False, True])
+def test_a_capture_without_a_deadline_ends_with_its_attacher(standby: bool, tmp_path: Path) -> None:
+    target = Target(tmp_path / "target", standby=standby)
+    attacher = record(target.pid, tmp_path / "out")
+    attacher.kill()
+    attacher.communicate()
+    assert until(lambda: find_control(target.process) is None, 30)
+    assert target.count("subscribed") == 0
+    (file,) = (tmp_path / "out").glob("*.aiprof")
+    assert len(open_trace(file).kernels.start) > 0
+    stop(attach([target.pid], tmp_path / "again", {}))
+    target.assert_goes_on()
+    assert target.end() == 7
+
+
+def test_a_stop_that_comes_before_the_go_is_heeded(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, stoppers = Control.go, []
+
+    def comes_after_it(self: Control, at_ns: int) -> None:
+        page = Path(f"/proc/self/fd/{self._descriptor}")
+        before = page.read_bytes()[8:12]
+        stoppers.append(subprocess.Popen(command("stop", "--pid", target.pid), env=environment()))
+        assert until(lambda: page.read_bytes()[8:12] != before)
+        original(self, at_ns)
+
+    monkeypatch.setattr(Control, "go", comes_after_it)
+    sessions = attach([target.pid], tmp_path / "out", {})
+    assert stoppers[0].wait(30) == 0
+    assert sessions[0].over
+    target.assert_goes_on()
 
 
 def test_an_attacher_killed_before_its_go_is_noticed(target: Target, tmp_path: Path) -> None:

@@ -19,16 +19,14 @@ namespace {
 
 // On the agent's thread.
 void run(Control& control, int control_descriptor, int socket) noexcept {
-  control_descriptor = off_standard_streams(control_descriptor);  // attachers find it by its name
+  const OwnDescriptor page(off_standard_streams(control_descriptor));  // attachers find it by its name
   const Passed passed = receive(socket);
-  if (passed.output >= 0) {
-    serve_claimed(control, passed);
+  if (passed.output.get() >= 0) {
+    serve_claimed(control, page, passed);
   } else {
     release();
     fail(control, "the attacher passed no file to record into");
   }
-  close_all(passed);
-  close(control_descriptor);
 }
 
 // close() would act on a pthread_cancel that waits for the borrowed thread: it would unwind out of us.
@@ -50,16 +48,16 @@ extern "C" __attribute__((visibility("default"))) int ai_prof_attach(int control
   const bool known =
       page != MAP_FAILED && std::memcmp(control->magic, kControlMagic, sizeof kControlMagic) == 0;
   if (known) control->pid.store(getpid());
-  if (known && claim()) {
+  if (known && claim(*control)) {
     try {
       const ai_prof::SignalsBlocked blocked;
       std::thread([=] { run(*control, control_descriptor, socket); }).detach();
       return 0;
     } catch (const std::exception&) {  // no thread; said by the state
       release();
+      control->state.store(kFailed);
     }
   }
-  if (known) control->state.store(kFailed);
   if (page != MAP_FAILED) munmap(page, sizeof(Control));
   close_without_cancelling(socket);
   close_without_cancelling(control_descriptor);

@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -23,14 +25,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::int64_t kSecond = 1'000'000'000;
-constexpr std::int64_t kTurn = 50'000'000;          // how often what can't wake us is looked at
-constexpr std::int64_t kGoPatience = 60 * kSecond;  // where no line tells that the attacher is gone
-constexpr milliseconds kStopPatience{60'000};       // the disk may be slow
+constexpr std::int64_t kTurn = 50'000'000;     // how often what can't wake us is looked at
+constexpr milliseconds kStopPatience{60'000};  // the disk may be slow
 constexpr std::int64_t kForEver = INT64_MAX;
 
-// One capture at a time.
-std::atomic<bool> g_busy{false};
+// The process that is captured, one capture at a time; 0 for none. A forked child is not its parent.
+std::atomic<pid_t> g_busy{0};
 std::atomic<Control*> g_control{nullptr};
 
 void write_message(Control& control, std::string_view text) noexcept {
@@ -58,13 +58,25 @@ bool stop_asked(const Control& control) {
   return control.request.load(std::memory_order_acquire) == kStop;
 }
 
+// The attacher is gone, whatever ended it: it holds the page's lock while it looks after the capture. So is
+// one whose page the program has closed.
+bool is_alone(const OwnDescriptor& page) {
+  if (!page.still_ours()) return true;
+  if (flock(page.get(), LOCK_SH | LOCK_NB) != 0) return false;
+  flock(page.get(), LOCK_UN);
+  return true;
+}
+
+// A capture with a deadline needs nobody; one without is not to go on for ever.
+bool is_to_end(const Control& control, const OwnDescriptor& page, std::int64_t until) {
+  return stop_asked(control) || (until == kForEver && is_alone(page));
+}
+
 // False when the attacher thought better of it or went away.
-bool wait_for_go(Control& control, int line) {
+bool wait_for_go(Control& control, const OwnDescriptor& page) {
   const auto waits = [&] { return control.request.load(std::memory_order_acquire) == kWait; };
-  const std::int64_t last = monotonic_ns() + kGoPatience;
   while (waits()) {
-    if (is_cut(line) && waits()) return false;  // in this order: it lets go when it has said go
-    if (monotonic_ns() > last) return false;
+    if (is_alone(page) && waits()) return false;  // in this order: it may say go and end
     rest(kTurn);
   }
   while (!stop_asked(control)) {
@@ -87,37 +99,37 @@ bool cuda_is_up() {
   return up;
 }
 
-bool wait_for_cuda(Control& control, std::int64_t until) {
+bool wait_for_cuda(Control& control, const OwnDescriptor& page, std::int64_t until) {
   while (!cuda_is_up()) {
     set_state(control, kAwaitsCuda);
-    if (stop_asked(control) || monotonic_ns() >= until) return false;
+    if (is_to_end(control, page, until) || monotonic_ns() >= until) return false;
     rest(kTurn);
   }
   return true;
 }
 
-State record(Control& control, Config& config, std::int64_t until) {
+State record(Control& control, const OwnDescriptor& page, Config& config, std::int64_t until) {
   if (until != kForEver) {
     config.duration_s = std::max(1e-3, static_cast<double>(until - monotonic_ns()) / 1e9);
   }
   Recorder* recorder = cupti::CudaSource::start(config);
   if (recorder == nullptr) return kFailed;
   set_state(control, kRecording);
-  while (!stop_asked(control) && !recorder->closed()) rest(kTurn);
+  while (!is_to_end(control, page, until) && !recorder->closed()) rest(kTurn);
   // Where the window ended by itself this only waits for the file.
   return recorder->stop(format::kEndStop, kStopPatience) ? kEnded : kFailed;
 }
 
 // What the attacher opened, as the recorder wants it. False, said, when it can't be had.
 bool take_passed(Config& config, const Passed& passed) {
-  if (passed.cupti >= 0) config.cupti_passed = "/proc/self/fd/" + std::to_string(passed.cupti);
-  if (passed.output < 0) return true;
-  config.descriptor = fcntl(passed.output, F_DUPFD_CLOEXEC, 3);  // the recorder closes it
+  if (passed.cupti.get() >= 0) config.cupti_passed = "/proc/self/fd/" + std::to_string(passed.cupti.get());
+  if (passed.output.get() < 0) return true;
+  config.descriptor = fcntl(passed.output.get(), F_DUPFD_CLOEXEC, 3);  // the recorder closes it
   if (config.descriptor < 0) say("the program has no file descriptor left");
   return config.descriptor >= 0;
 }
 
-State serve(Control& control, const Passed& passed) {
+State serve(Control& control, const OwnDescriptor& page, const Passed& passed) {
   std::string problem;
   std::optional<Config> parsed = parse_settings({control.settings, control.settings_bytes}, problem);
   if (!parsed) {
@@ -131,14 +143,14 @@ State serve(Control& control, const Passed& passed) {
   }
   Config& config = *parsed;
   config.attached = true;
-  const bool stood_by = passed.output < 0;
+  const bool stood_by = passed.output.get() < 0;
   if (stood_by && config.cupti.empty()) config.cupti = ai_prof::config().cupti;
   set_state(control, kReady);
-  if (!wait_for_go(control, passed.line)) return kNoCuda;
+  if (!wait_for_go(control, page)) return kNoCuda;
   const auto window = static_cast<std::int64_t>(config.duration_s * 1e9);
   const std::int64_t until = window > 0 ? control.go_at_ns.load() + window : kForEver;
-  if (!wait_for_cuda(control, until)) return kNoCuda;
-  return take_passed(config, passed) ? record(control, config, until) : kFailed;
+  if (!wait_for_cuda(control, page, until)) return kNoCuda;
+  return take_passed(config, passed) ? record(control, page, config, until) : kFailed;
 }
 
 }  // namespace
@@ -148,25 +160,28 @@ void fail(Control& control, std::string_view why) noexcept {
   set_state(control, kFailed);
 }
 
-bool claim() noexcept {
-  return !g_busy.exchange(true);
+bool claim(Control& control) noexcept {
+  const pid_t self = getpid();
+  if (g_busy.exchange(self) != self) return true;
+  fail(control, "another capture of this process is under way");
+  return false;
 }
 
-void serve_claimed(Control& control, const Passed& passed) noexcept {
+void release() noexcept {
+  g_busy.store(0);
+}
+
+void serve_claimed(Control& control, const OwnDescriptor& page, const Passed& passed) noexcept {
   g_control.store(&control);
   say_to(tell);
   State state = kFailed;
   try {
-    state = serve(control, passed);
+    state = serve(control, page, passed);
   } catch (const std::exception& error) {
     say(error.what());
   }
-  g_busy.store(false);
+  release();
   set_state(control, state);
-}
-
-void release() noexcept {
-  g_busy.store(false);
 }
 
 }  // namespace ai_prof::agent

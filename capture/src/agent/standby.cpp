@@ -21,9 +21,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook{250};  // a process may stand by for weeks
 
-Control* new_page() noexcept {
-  // Stays open: attachers find it.
-  const int descriptor = off_standard_streams(memfd_create(kStandbyName, MFD_CLOEXEC));
+Control* new_page(int descriptor) noexcept {
   if (descriptor < 0 || ftruncate(descriptor, sizeof(Control)) != 0) return nullptr;
   void* page = mmap(nullptr, sizeof(Control), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (page == MAP_FAILED) return nullptr;
@@ -33,28 +31,27 @@ Control* new_page() noexcept {
   return control;
 }
 
-[[noreturn]] void wait_at(Control& control) noexcept {
+[[noreturn]] void wait_at(Control& control, int descriptor) noexcept {
   pthread_setname_np(pthread_self(), "ai-prof-standby");
+  const OwnDescriptor page(descriptor);
   for (;;) {
     std::this_thread::sleep_for(kLook);
     std::uint32_t woken = kWake;
     if (!control.request.compare_exchange_strong(woken, kWait)) continue;
-    if (claim()) {
-      serve_claimed(control, {});
-    } else {
-      fail(control, "another capture of this process is under way");
-    }
+    if (claim(control)) serve_claimed(control, page, {});
   }
 }
 
 }  // namespace
 
 void stand_by() noexcept {
-  Control* control = new_page();
+  // Stays open: attachers find it.
+  const int descriptor = off_standard_streams(memfd_create(kStandbyName, MFD_CLOEXEC));
+  Control* control = new_page(descriptor);
   if (control == nullptr) return say("can't stand by: this process takes no memfd");
   try {
     const SignalsBlocked blocked;
-    std::thread([control] { wait_at(*control); }).detach();
+    std::thread([=] { wait_at(*control, descriptor); }).detach();
   } catch (const std::exception& error) {
     say(error.what());
   }

@@ -70,27 +70,7 @@ bool may_pass_bound(format::BlockType type) {
 }  // namespace
 
 FileWriter::FileWriter(int descriptor, std::string path, std::uint64_t max_bytes)
-    : descriptor_(descriptor), path_(std::move(path)), max_bytes_(max_bytes) {
-  struct stat found{};
-  if (fstat(descriptor_, &found) == 0) {
-    device_ = found.st_dev;
-    inode_ = found.st_ino;
-  }
-}
-
-FileWriter::~FileWriter() {
-  close();
-}
-
-void FileWriter::close() noexcept {
-  if (descriptor_ >= 0 && still_ours()) ::close(descriptor_);
-  descriptor_ = -1;
-}
-
-bool FileWriter::still_ours() const {
-  struct stat found{};
-  return fstat(descriptor_, &found) == 0 && found.st_dev == device_ && found.st_ino == inode_;
-}
+    : file_(descriptor), path_(std::move(path)), max_bytes_(max_bytes) {}
 
 std::unique_ptr<FileWriter> FileWriter::open_new(const FileWish& wish, std::string& problem) {
   if (!make_directories(wish.directory, problem)) return nullptr;
@@ -134,20 +114,20 @@ std::unique_ptr<FileWriter> FileWriter::create(const FileWish& wish, std::string
 }
 
 bool FileWriter::append(std::span<const std::byte> bytes) {
-  if (!still_ours()) {
+  if (!file_.still_ours()) {
     ++write_errors_;
     errno = EBADF;
     return false;
   }
   std::uint64_t at = offset_;
   while (!bytes.empty()) {
-    const ssize_t written = pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(at));
+    const ssize_t written = pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(at));
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {
       const int error = written == 0 ? ENOSPC : errno;
       ++write_errors_;
       // Half a block would hide what follows it. Where this fails too, the next write covers it.
-      [[maybe_unused]] const int cut = ftruncate(descriptor_, static_cast<off_t>(offset_));
+      [[maybe_unused]] const int cut = ftruncate(file_.get(), static_cast<off_t>(offset_));
       errno = error;
       return false;
     }

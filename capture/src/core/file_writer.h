@@ -1,8 +1,6 @@
 // Writes one .aiprof file: preamble, header, blocks.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,6 +9,7 @@
 #include <string_view>
 
 #include "ai_prof/format.h"
+#include "core/own_descriptor.h"
 
 namespace ai_prof {
 
@@ -31,7 +30,6 @@ class FileWriter {
   // Null, and why in `problem`, when it can't.
   static std::unique_ptr<FileWriter> create(const FileWish& wish, std::string& problem);
 
-  ~FileWriter();
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
 
@@ -40,8 +38,7 @@ class FileWriter {
             std::span<const std::byte> payload);
 
   // Closes the descriptor. In a forked child this is the whole of letting go: nothing is buffered here.
-  // One that the program closed under us, as daemons do, may be a file of its own by now and is left alone.
-  void close() noexcept;
+  void close() noexcept { file_.close(); }
 
   const std::string& path() const { return path_; }
   std::uint64_t write_errors() const { return write_errors_; }
@@ -49,14 +46,11 @@ class FileWriter {
  private:
   FileWriter(int descriptor, std::string path, std::uint64_t max_bytes);
   static std::unique_ptr<FileWriter> open_new(const FileWish& wish, std::string& problem);
-  bool still_ours() const;
   bool append(std::span<const std::byte> bytes);
 
-  int descriptor_;
+  OwnDescriptor file_;
   std::string path_;
   std::uint64_t max_bytes_;
-  dev_t device_ = 0;  // with inode_, which file the descriptor was opened for
-  ino_t inode_ = 0;
   std::uint64_t offset_ = 0;
   std::uint64_t write_errors_ = 0;
   std::string scratch_;

@@ -2,6 +2,7 @@
 // Usage: agent_test LIBRARY MOCK MOCK_CUDA
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -48,6 +49,8 @@ class Attacher {
     std::memcpy(control->magic, kControlMagic, sizeof kControlMagic);
     std::memcpy(control->settings, settings.data(), settings.size());
     control->settings_bytes = static_cast<std::uint32_t>(settings.size());
+    held_ = open(("/proc/self/fd/" + std::to_string(descriptor_)).c_str(), O_RDWR | O_CLOEXEC);
+    CHECK(flock(held_, LOCK_EX) == 0);
   }
 
   // `output` is passed on unless it is -1.
@@ -55,17 +58,17 @@ class Attacher {
     int ends[2];
     CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
     if (output >= 0) send(ends[0], output);
-    line_ = ends[0];
+    close(ends[0]);
     return g_attach(descriptor_, ends[1], -1);
   }
 
   void go() const {
     control->go_at_ns = monotonic_ns();
     control->request = kGo;
-    let_go();
   }
 
-  void let_go() const { close(line_); }
+  // As its end does, whatever that is.
+  void let_go() const { close(held_); }
 
   bool reaches(State state) const {
     for (int i = 0; i < 2000 && control->state != state; ++i) {
@@ -96,7 +99,7 @@ class Attacher {
   }
 
   int descriptor_;
-  mutable int line_ = -1;
+  int held_;
 };
 
 std::string settings(const std::string& more = "") {
@@ -149,12 +152,25 @@ void an_attacher_that_goes_before_its_go_is_noticed(const Folder& folder) {
   CHECK(attacher.reaches(kNoCuda));
 }
 
+void no_capture_without_a_deadline_outlives_its_attacher(const Folder& folder) {
+  const std::string path = folder.path / "alone";
+  const Attacher attacher(settings());
+  CHECK(attacher.enter(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) == 0);
+  attacher.go();
+  CHECK(attacher.reaches(kRecording));
+  emit_kernel();
+  attacher.let_go();
+  CHECK(attacher.reaches(kEnded));
+  CHECK(CaptureFile(path).records<format::KernelRecord>(format::kKernel).size() == 1);
+}
+
 void the_window_ends_by_itself(const Folder& folder) {
   using namespace std::string_literals;
   const std::string path = folder.path / "window";
   const Attacher attacher(settings("AI_PROF_DURATION=0.3\0"s));
   CHECK(attacher.enter(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) == 0);
   attacher.go();
+  attacher.let_go();
   CHECK(attacher.reaches(kEnded));
   CHECK(CaptureFile(path).records<format::EndRecord>(format::kEnd).at(0).reason == format::kEndWindow);
 }
@@ -292,7 +308,7 @@ void standby_is_woken(const Folder& folder, int (*initialize)()) {
     const int file = open(entry.path().c_str(), O_RDWR | O_CLOEXEC);
     void* page = mmap(nullptr, sizeof(Control), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     control = static_cast<Control*>(page);
-    close(file);
+    CHECK(flock(file, LOCK_EX) == 0);
     break;
   }
   CHECK(control != nullptr && control->pid == getpid() && control->state == kPrepared);
@@ -349,6 +365,7 @@ int main(int count, char** words) {
   g_mock->context_made = true;
   rounds_record_and_leave_cupti_free(folder);
   an_attacher_that_goes_before_its_go_is_noticed(folder);
+  no_capture_without_a_deadline_outlives_its_attacher(folder);
   the_window_ends_by_itself(folder);
   without_cuda_nothing_is_written(folder);
   cuda_may_come_up_while_it_is_waited_for(folder);

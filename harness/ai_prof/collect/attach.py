@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import socket
@@ -46,12 +45,6 @@ class Session:
     control: Control
     path: Path | None  # of the file that we opened; a process that stood by opens its own
     pause_s: float  # how long a thread of it stood
-    line: socket.socket | None = None  # the agent goes away when it is closed before its go
-
-    def let_go(self) -> None:
-        """Leave the agent to itself: nothing is to be undone any more, or all that was begun is."""
-        if self.line is not None:
-            self.line.close()
 
     def file(self, folder: Path) -> Path | None:
         """The capture in `folder`; None where there is none, as without CUDA."""
@@ -131,11 +124,11 @@ def _attach_one(process: Process, library: Path, settings: Mapping[str, str], cu
         raise
     finally:
         os.close(output)
-    session = Session(process, injected.control, path, injected.pause_s, injected.line)
+    session = Session(process, injected.control, path, injected.pause_s)
     try:
         _await_ready(session)
     except BaseException:
-        session.let_go()
+        session.control.let_go()
         path.unlink(missing_ok=True)
         raise
     return session
@@ -151,19 +144,19 @@ def _wake(process: Process, control: Control, settings: Mapping[str, str]) -> Se
             "name a folder that both see with --output"
         )
         raise AttachRefusedError(msg)
-    with control.path.open("r+b") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            msg = f"process {process.pid} is being attached to by another: try again later"
-            raise AttachRefusedError(msg) from error
-        session = Session(process, control, None, 0.0)
-        try:
-            control.wake(settings)
-            _await_ready(session)
-        except BaseException:
-            control.stop()
-            raise
+    try:
+        control.hold()
+    except BlockingIOError as error:
+        msg = f"process {process.pid} is being attached to by another: try again later"
+        raise AttachRefusedError(msg) from error
+    session = Session(process, control, None, 0.0)
+    try:
+        control.wake(settings)
+        _await_ready(session)
+    except BaseException:
+        control.stop()
+        control.let_go()
+        raise
     return session
 
 
@@ -216,12 +209,11 @@ def attach(pids: Sequence[int], output: Path, options: Mapping[str, str]) -> lis
     except BaseException:
         for session in sessions:
             session.control.stop()
+            session.control.let_go()
             if session.path is not None:
                 session.path.unlink(missing_ok=True)
         raise
     finally:
-        for session in sessions:
-            session.let_go()
         if cupti is not None:
             os.close(cupti)
     return sessions
@@ -240,10 +232,14 @@ def stop(sessions: Sequence[Session]) -> None:
         session.control.stop()
     deadline = time.monotonic() + _STOP_SECONDS
     for going in watch(sessions):
+        for session in going:
+            session.control.stop()  # anew: its attacher's go may have come after it
         if time.monotonic() > deadline:
             pids = ", ".join(str(session.process.pid) for session in going)
             msg = f"the driver does not let the capture of {pids} end: its last records may be missing"
             raise EnvironmentInvalidError(msg)
+    for session in sessions:
+        session.control.let_go()
 
 
 def stop_process(pid: int) -> Path:

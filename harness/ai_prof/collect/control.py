@@ -7,6 +7,7 @@ mapped, and what was read is not believed before `parse_page` has seen it.
 from __future__ import annotations
 
 import enum
+import fcntl
 import os
 import struct
 import weakref
@@ -108,13 +109,22 @@ class Control:
     def create(cls, descriptor: int, path: Path, settings: Mapping[str, str]) -> Control:
         """Fill an empty memfd of the target, opened by us. Raises UsageError as `pack_settings`."""
         control = cls(descriptor, path)
+        control.hold()
         os.ftruncate(descriptor, _BYTES)
         control._write_settings(settings)
         control._write(0, _MAGIC)
         return control
 
+    def hold(self) -> None:
+        """Take the lock by which the agent sees that its attacher lives. BlockingIOError: another has it."""
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def let_go(self) -> None:
+        """Leave the agent to itself: it goes away before its go, and where it has no deadline."""
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
     def wake(self, settings: Mapping[str, str]) -> None:
-        """Ask a process that stands by for a capture; the caller has locked its page."""
+        """Ask a process that stands by for a capture; the caller holds its page."""
         self._write_settings(settings)
         self._write(_MESSAGE, b"\0")
         self._put(_STATE, State.PREPARED)

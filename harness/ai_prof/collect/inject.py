@@ -44,7 +44,6 @@ class Injected:
     """An agent that waits for its go."""
 
     control: Control
-    line: socket.socket  # the agent goes away when it is closed before its go
     pause_s: float  # how long the borrowed thread stood
 
 
@@ -111,8 +110,8 @@ def _load_library(borrowed: Borrowed, delivery: _Delivery) -> tuple[int, int]:
     return entry, descriptor
 
 
-def _pass_descriptors(borrowed: Borrowed, delivery: _Delivery) -> tuple[int, socket.socket]:
-    """Queue our descriptors in a socket of the target; the target's end of it, and ours.
+def _pass_descriptors(borrowed: Borrowed, delivery: _Delivery) -> int:
+    """Queue our descriptors in a socket of the target; the target's end of it.
 
     Works across namespaces and users: the target makes the pair, and we take a copy of one end.
     """
@@ -132,15 +131,15 @@ def _pass_descriptors(borrowed: Borrowed, delivery: _Delivery) -> tuple[int, soc
         copy, why = -1, "its threads do not share their descriptors: start it with `ai-prof run`"
     if copy < 0:
         raise _Step(why)
-    end = socket.socket(fileno=copy)
-    rights = array.array("i", delivery.passed).tobytes()
-    end.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    with socket.socket(fileno=copy) as end:
+        rights = array.array("i", delivery.passed).tobytes()
+        end.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
     borrowed.system_call(cpu.NR_CLOSE, ours)
     delivery.opened.remove(ours)
-    return int(theirs), end
+    return int(theirs)
 
 
-def _start_agent(borrowed: Borrowed, delivery: _Delivery) -> tuple[Control, socket.socket]:
+def _start_agent(borrowed: Borrowed, delivery: _Delivery) -> Control:
     process = delivery.target.process
     entry = library_entry(process, delivery.memory)
     library = _NO_LIBRARY
@@ -148,10 +147,10 @@ def _start_agent(borrowed: Borrowed, delivery: _Delivery) -> tuple[Control, sock
         entry, library = _load_library(borrowed, delivery)
     page, own = _new_memfd(borrowed, NAME, delivery.opened)
     control = Control.create(own, process.path / "fd" / str(page), delivery.settings)
-    theirs, line = _pass_descriptors(borrowed, delivery)
+    theirs = _pass_descriptors(borrowed, delivery)
     delivery.opened.clear()  # the agent takes them over
     borrowed.function(entry, page, theirs, library)
-    return control, line
+    return control
 
 
 def _close(borrowed: Borrowed, opened: list[int]) -> None:
@@ -191,8 +190,8 @@ def _attempt(delivery: _Delivery) -> Injected | None:
     try:
         with _borrowing(delivery) as (borrowed, began):
             _close(borrowed, delivery.opened)  # of a thread that ended
-            control, line = _start_agent(borrowed, delivery)
-        return Injected(control, line, time.perf_counter() - began)
+            control = _start_agent(borrowed, delivery)
+        return Injected(control, time.perf_counter() - began)
     except ThreadGoneError:
         if delivery.target.process.has_memory():
             return None

@@ -22,8 +22,10 @@ ALL = "000001ffffffffff"
 
 def fake_proc(root: Path, *, owner: int = 1000, tracer: int = 0, capabilities: str = "0", yama: int = 0,
               seccomp: int = 0) -> Process:  # fmt: skip
-    (root / "7").mkdir()
-    (root / "7" / "status").write_text(f"Name:\tx\nUid:\t{owner}\t{owner}\nTracerPid:\t{tracer}\n")
+    thread = root / "7" / "task" / "7"
+    thread.mkdir(parents=True)
+    (root / "7" / "status").write_text(f"Name:\tx\nUid:\t{owner}\t{owner}\n")
+    (thread / "status").write_text(f"TracerPid:\t{tracer}\n")
     (root / "self").mkdir()
     (root / "self" / "status").write_text(f"CapEff:\t{capabilities}\nSeccomp:\t{seccomp}\n")
     (root / "sys/kernel/yama").mkdir(parents=True)
@@ -81,7 +83,7 @@ MUSL = "2000-3000 r-xp 00000000 fe:00 13 /lib/ld-musl-x86_64.so.1\n"
         (APP, 2, "S (sleeping)", "x86_64", "it is statically linked"),
         ("", 2, "Z (zombie)", "x86_64", "it is a zombie"),
         (APP + LIBC, 2, "T (stopped)", "x86_64", "it is stopped: continue it first (`kill -CONT`)"),
-        (APP + LIBC, 2, "t (tracing stop)", "x86_64", "it is stopped"),
+        (APP + LIBC, 2, "t (tracing stop)", "x86_64", "a process that is not seen from here traces it"),
         (APP + LIBC, 2, "S\nx86_Thread_features:\tshstk", "x86_64", "it runs with a shadow stack"),
         (APP + LIBC, 2, "S (sleeping)", "x86_64", "its C library is not a glibc that is known"),
         (APP + LIBC, 2, "S (sleeping)", "aarch64", "only x86_64 is supported, this is aarch64"),

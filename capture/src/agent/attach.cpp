@@ -37,6 +37,17 @@ void close_without_cancelling(int descriptor) noexcept {
 }  // namespace
 }  // namespace ai_prof::agent
 
+// Set by the loader once it is done with us: until then an attacher must not call us.
+extern "C" {
+__attribute__((visibility("default"))) volatile char ai_prof_loaded = 0;
+}
+
+namespace {
+__attribute__((constructor)) void loaded() noexcept {
+  ai_prof_loaded = 1;
+}
+}  // namespace
+
 // Takes over all three descriptors. The answer comes through the control block. `library` is what this
 // library was loaded from, -1 when it was there already.
 extern "C" __attribute__((visibility("default"))) int ai_prof_attach(int control_descriptor, int socket,

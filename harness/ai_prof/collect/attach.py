@@ -170,10 +170,15 @@ def _await_ready(session: Session) -> None:
             raise UsageError(msg)
         time.sleep(0.002)
     if session.control.state != State.READY:
-        limit = limit_reached(session.process) or "its agent could not start a thread (ulimit -u, ulimit -v)"
-        why = session.control.message or limit
+        why = session.control.message or limit_reached(session.process) or _no_thread(session.process)
         msg = f"cannot attach to process {session.process.pid}: {why}"
         raise AttachRefusedError(msg)
+
+
+def _no_thread(process: Process) -> str:
+    if process.state() in "tT":
+        return "it was stopped meanwhile: continue it first (`kill -CONT`)"
+    return "its agent could not start a thread (ulimit -u, -v or -l, or pids.max of its cgroup)"
 
 
 def attach(pids: Sequence[int], output: Path, options: Mapping[str, str]) -> list[Session]:

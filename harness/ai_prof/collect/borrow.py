@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ai_prof.collect import x86_64 as cpu
 from ai_prof.collect.ptrace import Stop, ThreadGoneError, Tracee, shares_descriptors
+from ai_prof.collect.refusal import traced
+from ai_prof.collect.signals import let_in
 from ai_prof.errors import AttachRefusedError
 
 if TYPE_CHECKING:
@@ -225,17 +227,29 @@ def _let_go(tracee: Tracee, passed_on: int = 0) -> None:
 def _does_not_stop(target: Target, tracee: Tracee) -> AttachRefusedError:
     # It would be left stopped if we went on; our end lets it go.
     thread, pid = tracee.thread, target.process.pid
-    return AttachRefusedError(f"thread {thread} of process {pid} did not stop: the machine may be overloaded")
+    why = "the machine may be overloaded, or the process was frozen meanwhile"
+    return AttachRefusedError(f"thread {thread} of process {pid} did not stop: {why}")
+
+
+def _seize(process: Process, thread: int) -> Tracee:
+    try:
+        return Tracee(thread)
+    except PermissionError as error:
+        if process.thread_status(thread).get("State", "Z")[0] in "ZX":  # refused, too
+            raise ThreadGoneError from error
+        raise
 
 
 def _try_borrow(target: Target, memory: Memory, thread: int) -> Borrowed | None:
-    tracee = Tracee(thread)
+    tracee = _seize(target.process, thread)
+    # In this order, as all do it: of two attaches at once one sees the other at least.
+    others = target.process.tracers()
     tracee.interrupt()
     stop = tracee.wait(_STOP_SECONDS)
     if stop is None:
         raise _does_not_stop(target, tracee)
     registers = cpu.unpack(tracee.get(cpu.GENERAL))
-    if stop.kind == "interrupt" and cpu.waits(registers):
+    if not others and stop.kind == "interrupt" and cpu.waits(registers):
         stack = registers["rsp"]
         if _has_room(target, stack) and _is_safe(target, memory, stack, thread):
             try:
@@ -243,13 +257,16 @@ def _try_borrow(target: Target, memory: Memory, thread: int) -> Borrowed | None:
             except OSError:  # the stack can't be written
                 pass
     _let_go(tracee, stop.to_pass_on)
+    if others:
+        raise traced(target.process, others)
     return None
 
 
 def borrow(target: Target, memory: Memory) -> tuple[Borrowed, float]:
     """Stop a thread that may be borrowed; it and the time at which it stopped (time.perf_counter).
 
-    Raises AttachRefusedError when there was none in 5 s, OSError when the kernel refuses ptrace.
+    Raises AttachRefusedError when there was none in 5 s, OSError when the kernel refuses ptrace. Signals that
+    are held off come in between two tries.
     """
     deadline = time.monotonic() + FIND_SECONDS
     while True:
@@ -268,4 +285,5 @@ def borrow(target: Target, memory: Memory) -> tuple[Borrowed, float]:
                 "waits in poll, epoll, select, sleep or on a condition variable): try again later"
             )
             raise AttachRefusedError(msg)
-        time.sleep(0.02)
+        with let_in():
+            time.sleep(0.02)

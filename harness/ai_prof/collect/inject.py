@@ -7,7 +7,6 @@ import contextlib
 import ctypes
 import errno
 import os
-import signal
 import socket
 import struct
 import time
@@ -21,6 +20,7 @@ from ai_prof.collect.control import NAME, Control
 from ai_prof.collect.memory import Memory
 from ai_prof.collect.ptrace import ThreadGoneError
 from ai_prof.collect.refusal import ended_meanwhile, limit_reached, why_not
+from ai_prof.collect.signals import held_off
 from ai_prof.collect.target import LIBRARY, Target, examine, library_entry
 from ai_prof.errors import AttachRefusedError, UsageError
 
@@ -34,7 +34,6 @@ _RTLD_NOW = 2
 _UNIX_STREAM_CLOEXEC = (1, 1 | 0o2000000)
 _NO_LIBRARY = 2**32 - 1  # -1 as an int
 _THREADS = 3  # that may end under our hands before we give up
-_ANSWERED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -160,23 +159,13 @@ def _close(borrowed: Borrowed, opened: list[int]) -> None:
 
 
 @contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C and its like wait until what was opened in the target has found its owner."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ANSWERED)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextlib.contextmanager
 def _borrowing(delivery: _Delivery) -> Iterator[tuple[Borrowed, float]]:
     """A thread of the target, given back at the end, and when it stopped.
 
     What is open there and ours then is closed, as far as the thread is in our hands.
     """
-    borrowed, began = borrow(delivery.target, delivery.memory)
-    with _uninterrupted():
+    with held_off():
+        borrowed, began = borrow(delivery.target, delivery.memory)
         try:
             yield borrowed, began
         finally:
@@ -226,6 +215,8 @@ def inject(
     process.status()
     if not process.has_memory():
         why = "it has ended and is a zombie, or is a thread of the kernel"
+        if len(process.threads()) > 1:
+            why = "its first thread has ended, and its memory is shown no more: start it with `ai-prof run`"
         msg = f"cannot attach to process {process.pid}: {why}"
         raise AttachRefusedError(msg)
     try:

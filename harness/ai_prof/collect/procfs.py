@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -50,6 +51,11 @@ def parse_blocked(text: str) -> Blocked | None:
     return Blocked(int(words[0]), tuple(values[:6]), values[6], values[7])
 
 
+def _fields(text: str) -> dict[str, str]:
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {key: value.strip() for key, _, value in pairs}
+
+
 @dataclass(frozen=True)
 class Process:
     """A process, alive or not. Reading a file of one that is gone raises UsageError."""
@@ -72,8 +78,18 @@ class Process:
 
     def status(self) -> dict[str, str]:
         """The fields of /proc/PID/status."""
-        pairs = (line.partition(":") for line in self.read("status").splitlines())
-        return {key: value.strip() for key, _, value in pairs}
+        return _fields(self.read("status"))
+
+    def state(self) -> str:
+        """The letter of its state; Z where it tells none."""
+        return self.status().get("State", "Z")[0]
+
+    def waits_within(self) -> str:
+        """The function of the kernel that its first thread waits in; empty where the kernel does not tell."""
+        try:
+            return (self.path / "wchan").read_text()
+        except OSError:
+            return ""
 
     def maps(self) -> list[Mapping]:
         """Its mappings."""
@@ -94,6 +110,19 @@ class Process:
         except (FileNotFoundError, ProcessLookupError):
             return None
 
+    def thread_status(self, thread: int) -> dict[str, str]:
+        """The fields of /proc/PID/task/TID/status; none when it is gone."""
+        try:
+            text = (self.path / "task" / str(thread) / "status").read_text(errors="surrogateescape")
+        except (FileNotFoundError, ProcessLookupError):
+            return {}
+        return _fields(text)
+
+    def tracers(self) -> set[int]:
+        """The threads of others that trace a thread of it, as far as our PID namespace has them."""
+        own = {0, threading.get_native_id()}
+        return {int(self.thread_status(each).get("TracerPid", "0")) for each in self.threads()} - own
+
     def thread_name(self, thread: int) -> str:
         """The name of `thread`, which may be cut within a character; empty when it is gone."""
         try:
@@ -104,7 +133,7 @@ class Process:
     def alive(self) -> bool:
         """False when it is gone or a zombie; a first thread that has ended does not end the others."""
         try:
-            if self.status().get("State", "Z")[0] not in "ZX":
+            if self.state() not in "ZX":
                 return True
             return len(self.threads()) > 1
         except UsageError:
@@ -138,8 +167,7 @@ class Process:
 
     def inner_thread(self, thread: int) -> int:
         """The id of `thread` in the process's own PID namespace."""
-        text = (self.path / "task" / str(thread) / "status").read_text(errors="surrogateescape")
-        return next(int(line.split()[-1]) for line in text.splitlines() if line.startswith("NSpid:"))
+        return int(self.thread_status(thread).get("NSpid", "0").split()[-1])
 
     def inner_pid(self) -> int:
         """Its id in its own PID namespace."""

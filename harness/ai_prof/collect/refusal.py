@@ -40,10 +40,9 @@ def why_refused(process: Process, user: int | None = None) -> AttachRefusedError
     owner = int(status.get("Uid", "0").split()[0])
     capable = bool(int(_own(process.proc, "CapEff"), 16) >> _CAP_SYS_PTRACE & 1)
     scope = _yama(process.proc)
-    tracer = status.get("TracerPid", "0")
-    if tracer != "0":
-        why = f"process {tracer} traces it already (a debugger or another attach): end that first"
-    elif scope == 3:
+    if tracers := process.tracers():
+        return traced(process, tracers)
+    if scope == 3:
         why = "kernel.yama.ptrace_scope is 3, which forbids it to everyone until a reboot: use `ai-prof run`"
     elif not capable and owner != user:
         why = f"it belongs to user {owner}: run `{command}`, or as that user; {_CONTAINER}"
@@ -60,6 +59,13 @@ def why_refused(process: Process, user: int | None = None) -> AttachRefusedError
         why = f"it has made itself non-dumpable or has more rights than we: run `{command}`; {_CONTAINER}"
     else:
         why = "the kernel's security module or a user namespace forbids it: run it on the host, as root"
+    return AttachRefusedError(f"cannot attach to process {process.pid}: {why}")
+
+
+def traced(process: Process, tracers: set[int]) -> AttachRefusedError:
+    """What to say of a target that others trace; `tracers` is empty where they are not seen from here."""
+    who = f"process {min(tracers)}" if tracers else "a process that is not seen from here"
+    why = f"{who} traces it already (a debugger or another attach): end that first"
     return AttachRefusedError(f"cannot attach to process {process.pid}: {why}")
 
 

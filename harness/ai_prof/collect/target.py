@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import platform
 import re
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ai_prof.collect import x86_64 as cpu
 from ai_prof.collect.memory import Memory, elf_class, find_symbol
+from ai_prof.collect.refusal import traced
 from ai_prof.errors import AttachRefusedError, NothingToCompareError
 
 if TYPE_CHECKING:
@@ -16,8 +18,10 @@ if TYPE_CHECKING:
 
 LIBRARY = "ai-prof-library"  # the memfd that the library is loaded from
 ENTRY = "ai_prof_attach"
+_LOADED = "ai_prof_loaded"  # 1 once it may be called
 
 _LIBC = re.compile(r"/libc(\.so\.6|-2\.\d+\.so)$")
+_OWN = re.compile(rf"/memfd:{LIBRARY}|/libai_prof\.so$")
 _LIBDL = re.compile(r"/libdl(\.so\.2|-2\.\d+\.so)$")
 _LOADER = re.compile(r"/ld(-linux-x86-64\.so\.2|-2\.\d+\.so)$")
 _ALLOCATOR = re.compile(r"/lib(tc|je|mi|hoard|snmalloc)[^/]*malloc[^/]*\.so|/lib(je|tc|mi)malloc")
@@ -65,11 +69,21 @@ def base_of(maps: list[Mapping], pattern: re.Pattern[str]) -> int | None:
 
 
 def library_entry(process: Process, memory: Memory) -> int | None:
-    """The address of the agent's entry; None where our library is not loaded."""
-    maps = process.maps()
-    base = base_of(maps, re.compile(rf"/memfd:{LIBRARY}|/libai_prof\.so$"))
-    found = find_symbol(memory, base, ENTRY) if base is not None else None
-    return found[0] if found else None
+    """The address of the agent's entry; None where our library is not loaded.
+
+    Raises AttachRefusedError while the loader is at it, as for an attach that was killed: what is called then
+    is not linked yet.
+    """
+    base = base_of(process.maps(), _OWN)
+    if base is None:
+        return None
+    try:
+        entry, loaded = find_symbol(memory, base, ENTRY), find_symbol(memory, base, _LOADED)
+        if entry and loaded and memory.read(loaded[0], 1) == b"\1":
+            return entry[0]
+    except (OSError, struct.error):  # not all of it is mapped
+        pass
+    raise _refuse(process, "its loader is still at the library of an attach before this one: try again")
 
 
 def _refuse(process: Process, why: str) -> AttachRefusedError:
@@ -113,14 +127,26 @@ def _find_dlopen(maps: list[Mapping], memory: Memory) -> tuple[int, int] | None:
     return None
 
 
+def _is_frozen(process: Process) -> bool:
+    """Whether a freezer of cgroups holds it: of version 1 it sleeps like a disk, of version 2 in no call."""
+    state, call = process.state(), process.blocked(process.pid)
+    if state == "D":
+        return call is not None and cpu.may_borrow(call.number, call.arguments)
+    return state == "S" and process.waits_within() in {"do_freezer_trap", "get_signal"}
+
+
 def examine(process: Process, memory: Memory) -> Target:
     """All that is needed to attach. Raises AttachRefusedError where it can't be done, with the reason.
 
     Raises NothingToCompareError for a program of OpenCL, which only `ai-prof run` can record.
     """
-    state = process.status().get("State", "?")
-    if state[0] in "tT":
+    if process.state() == "T":
         raise _refuse(process, "it is stopped: continue it first (`kill -CONT`)")
+    tracers = process.tracers()
+    if tracers or process.state() == "t":
+        raise traced(process, tracers)
+    if _is_frozen(process):
+        raise _refuse(process, "it is frozen (a paused container, a cgroup's freezer): let it go on first")
     maps = process.maps()
     if not maps:
         raise _refuse(process, "it is a zombie or a thread of the kernel")

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from ai_prof.collect.attach import attach, stop
 from ai_prof.collect.control import Control, State, find_control
 from ai_prof.collect.procfs import Process
 from ai_prof.collect.ptrace import ThreadGoneError
-from ai_prof.errors import AttachRefusedError
+from ai_prof.errors import AttachRefusedError, UsageError
 from ai_prof.trace.open import open_trace
 
 if TYPE_CHECKING:
@@ -238,7 +239,30 @@ def test_a_target_that_runs_another_program_is_told(changing: Process, tmp_path:
     assert attacher.returncode == 4
     file = next((tmp_path / "out").glob("*.aiprof"), None)
     left = f"what was recorded until then is in {file}" if file else "nothing was recorded until then"
-    assert f"process {changing.pid} ran another program meanwhile: {left}" in errors
+    told = f"process {changing.pid} ran another program meanwhile, or closed what it did not open: {left}"
+    assert told in errors
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [(signal.SIGUSR1, "it ran another program"), (signal.SIGKILL, "ended while it was being attached to")],
+)
+def test_a_target_that_changes_before_it_is_borrowed_from_is_told(
+    number: int, told: str, changing: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = injecting.borrow
+
+    def late(*words: object) -> object:
+        if changing.has_memory() and changing.thread_name(changing.pid) != "sleep":
+            os.kill(changing.pid, number)
+        assert until(lambda: not changing.has_memory() or changing.thread_name(changing.pid) == "sleep")
+        return original(*words)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(injecting, "borrow", late)
+    began = time.monotonic()
+    with pytest.raises(UsageError, match=told):
+        attach([changing.pid], tmp_path / "out", {})
+    assert time.monotonic() - began < 2
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])

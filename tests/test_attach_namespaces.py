@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import time
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -84,6 +85,22 @@ def test_one_that_stands_by_records_only_where_both_see(tmp_path: Path) -> None:
         assert done.returncode == 4
         assert f"does not see {tmp_path / 'out'}" in done.stderr
         target.assert_goes_on()
+    finally:
+        target.kill()
+
+
+@pytest.mark.parametrize("ahead", ["1000", "-1000"])
+def test_a_target_whose_clock_is_another_keeps_the_deadline(ahead: str, tmp_path: Path) -> None:
+    offset = ("unshare", "--time", "--monotonic", ahead, "--kill-child")
+    if subprocess.run([*offset, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("time namespaces are refused here")
+    target = Target(tmp_path / "target", under=offset)
+    try:
+        began = time.monotonic()
+        pid = family(target.pid)[-1]
+        done = ai_prof("attach", "--pid", pid, "--duration", "1", "--output", tmp_path / "out")
+        assert done.returncode == 0, done.stderr
+        assert 1 < time.monotonic() - began < 20
     finally:
         target.kill()
 

@@ -43,6 +43,37 @@ threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
 print("up", flush=True)
 ctypes.CDLL(None).pthread_exit(None)
 """
+CUDA = ("cuda", "cupti")
+# Closes all descriptors, as daemons do, opens its own, and looks at the end whether they are there.
+CLOSES = r"""
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static volatile int asked;
+static void ask(int number) { asked += number == SIGUSR1; }
+
+int main(int count, char** words) {
+  struct stat own, found;
+  if (count != 4 || !dlopen(words[1], RTLD_NOW) || !dlopen(words[2], RTLD_NOW)) return 2;
+  signal(SIGUSR1, ask);
+  puts("up"), fflush(stdout);
+  while (asked < 1) poll(NULL, 0, 10);
+  for (int i = 3; i < 64; ++i) close(i);
+  for (int i = 3; i < 20; ++i) if (open(words[3], O_RDWR | O_CREAT, 0600) != i) return 3;
+  puts("opened"), fflush(stdout);
+  while (asked < 2) poll(NULL, 0, 10);
+  stat(words[3], &own);
+  for (int i = 3; i < 20; ++i) if (fstat(i, &found) != 0 || found.st_ino != own.st_ino) return 4;
+  puts(own.st_size == 0 ? "whole" : "harmed");
+  return 0;
+}
+"""
 FREEZERS = [
     (Path("/sys/fs/cgroup/freezer"), "freezer.state", "FROZEN", "THAWED"),
     (Path("/sys/fs/cgroup/unified"), "cgroup.freeze", "1", "0"),
@@ -255,3 +286,23 @@ def test_a_process_whose_first_thread_has_ended(tmp_path: Path) -> None:
     finally:
         program.kill()
         program.communicate()
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_files_of_the_program_at_the_numbers_of_ours_stay(tmp_path: Path) -> None:
+    source, program = tmp_path / "daemon.c", tmp_path / "daemon"
+    source.write_text(CLOSES)
+    subprocess.run(["cc", source, "-o", program, "-ldl"], check=True)
+    words = [shutil.copy(mocks() / f"lib{name}_mock.so", tmp_path / f"lib{name}.so.1") for name in CUDA]
+    daemon = subprocess.Popen([program, *words, tmp_path / "own"], stdout=subprocess.PIPE, text=True)
+    assert daemon.stdout is not None
+    assert daemon.stdout.readline() == "up\n"
+    sessions = attach([daemon.pid], tmp_path / "out", {})
+    assert until(lambda: sessions[0].control.state == State.RECORDING)
+    daemon.send_signal(signal.SIGUSR1)
+    assert daemon.stdout.readline() == "opened\n"
+    assert until(lambda: sessions[0].control.state.over)
+    stop(sessions)
+    daemon.send_signal(signal.SIGUSR1)
+    assert daemon.communicate(timeout=60) == ("whole\n", None)
+    assert daemon.returncode == 0

@@ -140,3 +140,15 @@ def test_a_duration_that_is_none(seconds: str, capsys: pytest.CaptureFixture[str
 def test_the_command_itself_is_no_target(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["attach", "--pid", str(os.getpid())]) == 2
     assert "this very command" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("attach",), ("attach", "--tree"), ("stop",)])
+def test_a_process_that_proc_hides(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def hides(self: Process, name: str) -> str:
+        raise PermissionError(1, "Operation not permitted", f"{self.path}/{name}")  # as hidepid=1 does
+
+    monkeypatch.setattr(Process, "read", hides)
+    assert main([*words, "--pid", str(os.getppid())]) == 4
+    assert "(mount option hidepid): run `sudo ai-prof attach --pid" in capsys.readouterr().err

@@ -131,7 +131,7 @@ def conclude(sessions: Sequence[Session], output: Path) -> int:
         if session.cut:
             file = session.file(output)
             left = f"what was recorded until then is in {file}" if file else "nothing was recorded until then"
-            msg = f"process {pid} ran another program meanwhile: {left}"
+            msg = f"process {pid} ran another program meanwhile, or closed what it did not open: {left}"
             raise EnvironmentInvalidError(msg)
         if not page.state.over:
             say(f"process {pid} ended")

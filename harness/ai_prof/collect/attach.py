@@ -105,6 +105,16 @@ def new_file(folder: Path, pid: int) -> tuple[int, Path]:
             raise UsageError(msg) from error
 
 
+def _seen(pid: int) -> Process:
+    """The process `pid`. Raises UsageError for none and a thread, AttachRefusedError where it is hidden."""
+    process = Process(pid)
+    try:
+        process.refuse_thread()
+    except PermissionError as error:
+        raise why_not(process) from error
+    return process
+
+
 def _attach_one(process: Process, library: Path, settings: Mapping[str, str], cupti: int | None) -> Session:
     try:
         if find_control(process) is not None:
@@ -198,9 +208,7 @@ def attach(pids: Sequence[int], output: Path, options: Mapping[str, str]) -> lis
         **options,
     }
     pack_settings(settings)  # what it refuses is refused before any target is touched
-    processes = [Process(pid) for pid in pids]
-    for process in processes:
-        process.refuse_thread()
+    processes = [_seen(pid) for pid in pids]
     output.mkdir(parents=True, exist_ok=True)
     offered = find_cupti(os.environ)
     cupti = os.open(offered, os.O_RDONLY | os.O_CLOEXEC) if offered else None
@@ -208,9 +216,9 @@ def attach(pids: Sequence[int], output: Path, options: Mapping[str, str]) -> lis
     try:
         for process in processes:
             sessions.append(_attach_one(process, Path(library), settings, cupti))  # noqa: PERF401 - undone below
-        at = time.monotonic_ns() + _TOGETHER_NS
+        at = time.monotonic_ns() + _TOGETHER_NS - Process(os.getpid()).clock_ahead_ns()
         for session in sessions:
-            session.control.go(at)
+            session.control.go(at + session.process.clock_ahead_ns())
     except BaseException:
         for session in sessions:
             session.control.stop()
@@ -252,8 +260,7 @@ def stop_process(pid: int) -> Path:
 
     Raises UsageError when the process does not exist or is not attached to.
     """
-    process = Process(pid)
-    process.refuse_thread()
+    process = _seen(pid)
     try:
         found = next(active_pages(process), None)
     except PermissionError as error:

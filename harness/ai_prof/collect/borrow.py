@@ -265,8 +265,8 @@ def _try_borrow(target: Target, memory: Memory, thread: int) -> Borrowed | None:
 def borrow(target: Target, memory: Memory) -> tuple[Borrowed, float]:
     """Stop a thread that may be borrowed; it and the time at which it stopped (time.perf_counter).
 
-    Raises AttachRefusedError when there was none in 5 s, OSError when the kernel refuses ptrace. Signals that
-    are held off come in between two tries.
+    Raises AttachRefusedError when there was none in 5 s, ThreadGoneError when the process has ended or runs
+    another program, OSError when the kernel refuses ptrace. Signals that are held off come between two tries.
     """
     deadline = time.monotonic() + FIND_SECONDS
     while True:
@@ -279,6 +279,8 @@ def borrow(target: Target, memory: Memory) -> tuple[Borrowed, float]:
                     return borrowed, began
             except (ThreadGoneError, FileNotFoundError, ProcessLookupError):
                 continue
+        if not memory.read(target.restorer, 1):  # `memory` is that of the program that was
+            raise ThreadGoneError
         if time.monotonic() > deadline:
             msg = (
                 f"process {target.process.pid} had no thread to borrow within {FIND_SECONDS:.0f} s (one that "

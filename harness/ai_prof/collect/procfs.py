@@ -142,11 +142,20 @@ class Process:
     def has_memory(self) -> bool:
         """False when it is about to end, a zombie or a thread of the kernel."""
         try:
-            return bool(self.maps())
+            return bool(self.maps() or self.maps())  # what was opened just before an exec is empty
         except UsageError:
             return False
         except PermissionError:  # the kernel refuses only what is there
             return True
+
+    def clock_ahead_ns(self) -> int:
+        """How far its CLOCK_MONOTONIC is ahead of its host's: the offset of its time namespace."""
+        try:
+            lines = self.read("timens_offsets").splitlines()
+        except UsageError:  # a kernel without them, or it has ended
+            return 0
+        words = next((line.split() for line in lines if line.startswith("monotonic")), ["", "0", "0"])
+        return int(words[1]) * 10**9 + int(words[2])
 
     def limits(self) -> dict[str, int]:
         """Its soft limits by the names that /proc/PID/limits has; not those that are unlimited."""

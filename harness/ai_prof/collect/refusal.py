@@ -32,10 +32,14 @@ def _yama(proc: Path) -> int:
     return int(path.read_text()) if path.exists() else 0
 
 
+def _as_root(process: Process) -> str:
+    return f"sudo ai-prof attach --pid {process.pid}"
+
+
 def why_refused(process: Process, user: int | None = None) -> AttachRefusedError:
     """The reason for an EPERM or EACCES of ptrace or of a file of `process`; `user` is ours."""
     user = os.geteuid() if user is None else user
-    command = f"sudo ai-prof attach --pid {process.pid}"
+    command = _as_root(process)
     status = process.status()
     owner = int(status.get("Uid", "0").split()[0])
     capable = bool(int(_own(process.proc, "CapEff"), 16) >> _CAP_SYS_PTRACE & 1)
@@ -76,7 +80,13 @@ def ended_meanwhile(process: Process) -> UsageError:
 
 def why_not(process: Process) -> AiProfError:
     """The reason for an EPERM or EACCES: the kernel refuses what ends just now, too."""
-    return why_refused(process) if process.has_memory() else ended_meanwhile(process)
+    if not process.has_memory():
+        return ended_meanwhile(process)
+    try:
+        return why_refused(process)
+    except PermissionError:
+        why = f"/proc shows nothing of it (mount option hidepid): run `{_as_root(process)}`, or as its user"
+        return AttachRefusedError(f"cannot attach to process {process.pid}: {why}")
 
 
 def limit_reached(process: Process) -> str | None:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ai_prof.collect.procfs import PROC, Process
-from ai_prof.collect.refusal import why_refused
+from ai_prof.collect.refusal import why_not
 from ai_prof.errors import NothingToCompareError, UsageError
 
 if TYPE_CHECKING:
@@ -23,18 +23,25 @@ def _stat(process: Process) -> tuple[int, int]:
     return int(words[1]), int(words[6])
 
 
+def _look(process: Process) -> None:
+    try:
+        process.status()
+    except PermissionError as error:
+        raise why_not(process) from error
+
+
 def family(root: int, proc: Path = PROC) -> list[int]:
     """`root` and all that it or its children started and that still run, parents first.
 
-    Raises UsageError when there is no process `root`.
+    Raises UsageError when there is no process `root`, AttachRefusedError when it is hidden from us.
     """
-    Process(root, proc).status()
+    _look(Process(root, proc))
     children: dict[int, list[int]] = {}
     for path in proc.iterdir():
         if path.name.isdigit():
             try:
                 parent, _ = _stat(Process(int(path.name), proc))
-            except UsageError:  # it ended meanwhile
+            except (UsageError, PermissionError):  # it ended meanwhile, or is hidden from us
                 continue
             children.setdefault(parent, []).append(int(path.name))
     found = [root]
@@ -47,7 +54,7 @@ def _has_cuda(process: Process) -> bool:
     try:
         return any(_CUDA.search(mapping.path) for mapping in process.maps())
     except PermissionError as error:
-        raise why_refused(process) from error
+        raise why_not(process) from error
 
 
 def _is_copy(process: Process) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 import signal
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +24,34 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 IGNORED = signal.SIGWINCH
+# Waits with no more than some KB left of its stack.
+DEEP = r"""
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+static unsigned long lowest;
+
+static int deep(void) {
+  volatile char block[1024];
+  block[0] = 0;
+  if ((unsigned long)block > lowest + 12288) return deep() + block[0];
+  puts("up"), fflush(stdout);
+  return poll(NULL, 0, -1) + block[0];
+}
+
+int main(void) {
+  char line[4096];
+  unsigned long end = 0;
+  struct rlimit limit;
+  FILE* maps = fopen("/proc/self/maps", "r");
+  while (fgets(line, sizeof line, maps)) if (strstr(line, "[stack]")) sscanf(line, "%*x-%lx", &end);
+  getrlimit(RLIMIT_STACK, &limit);
+  lowest = end - limit.rlim_cur;
+  return deep();
+}
+"""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -207,3 +237,23 @@ def test_a_file_that_came_to_stand_where_our_memfd_was_is_not_touched(
         attach([target.pid], tmp_path / "out", {})
     assert target.errors == "precious"
     assert target.end() == 7
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_a_thread_at_the_end_of_its_stack_is_not_borrowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "deep.c").write_text(DEEP)
+    subprocess.run(["cc", "-O0", "-w", tmp_path / "deep.c", "-o", tmp_path / "deep"], check=True)
+    words = ["sh", "-c", 'ulimit -s 1024 && exec "$0"', tmp_path / "deep"]
+    program = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "up\n"
+        monkeypatch.setattr(borrow, "FIND_SECONDS", 0.2)
+        with pytest.raises(AttachRefusedError, match="no thread to borrow"):
+            attach([program.pid], tmp_path / "out", {})
+        assert program.poll() is None
+    finally:
+        program.kill()
+        program.communicate()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ai_prof.collect.memory import Memory
-    from ai_prof.collect.procfs import Process
+    from ai_prof.collect.procfs import Mapping, Process
     from ai_prof.collect.target import Target
 
 FIND_SECONDS = 5.0
@@ -171,8 +171,15 @@ class Borrowed:
 def _has_room(target: Target, stack: int) -> bool:
     for mapping in target.maps:
         if mapping.start <= stack < mapping.end:
-            return mapping.path == "[stack]" or stack - mapping.start >= _STACK_ROOM
+            return stack - _lowest(target.process, mapping) >= _STACK_ROOM
     return False
+
+
+def _lowest(process: Process, stack: Mapping) -> int:
+    """How far down a stack goes: the first thread's grows, up to the limit that it has now."""
+    if stack.path != "[stack]":
+        return stack.start
+    return min(stack.start, stack.end - process.limits().get("Max stack size", stack.end))
 
 
 def _owns_loader(target: Target, memory: Memory, thread: int) -> bool:

@@ -225,28 +225,60 @@ def test_a_stop_of_the_job_meanwhile_is_told(
     target.assert_goes_on()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTSTP])
 def test_ctrl_c_and_ctrl_z_wait_while_a_thread_is_ours(
+    number: int, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a thread of ours takes them that does not block them, as numpy's do."""
+    before, original = target.descriptors(), Tracee.wait
+
+    class AnsweredError(Exception):
+        pass
+
+    def answer(*_: object) -> None:
+        assert target.process.tracers() == set()
+        assert all(
+            "t" not in target.process.thread_status(each)["State"] for each in target.process.threads()
+        )
+        raise AnsweredError
+
+    def interrupted(self: Tracee, seconds: float) -> object:
+        os.kill(os.getpid(), number)
+        return original(self, seconds)
+
+    monkeypatch.setattr(Tracee, "wait", interrupted)
+    own = signal.signal(number, answer)
+    try:
+        with pytest.raises(AnsweredError):
+            attach([target.pid], tmp_path / "out", {})
+    finally:
+        signal.signal(number, own)
+    assert until(lambda: target.descriptors() == before)
+    target.assert_goes_on()
+    assert target.end() == 7
+
+
+def test_a_fault_of_ours_in_the_middle_of_a_call_leaves_the_loader_free(
     target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waiting = {}
+    original, faults = Tracee.call, []
 
-    def watch(owner: type, name: str) -> None:
-        original = getattr(owner, name)
+    def faulty(self: Tracee) -> object:
+        call = original(self)
+        if not faults and libraries(target):  # dlopen is at it
+            faults.append("a fault")
+            raise ValueError(*faults)
+        return call
 
-        def watched(self: object, *words: object) -> object:
-            waiting[name] = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-            return original(self, *words)
-
-        monkeypatch.setattr(owner, name, watched)
-
-    watch(Tracee, "interrupt")
-    watch(Borrowed, "function")
-    watch(Borrowed, "give_back")
-    stop(attach([target.pid], tmp_path / "out", {}))
-    assert set(waiting) == {"interrupt", "function", "give_back"}
-    for each in waiting.values():
-        assert {signal.SIGINT, signal.SIGTERM, signal.SIGTSTP} <= each
-    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    monkeypatch.setattr(Tracee, "call", faulty)
+    with pytest.raises(ValueError, match="a fault"):
+        attach([target.pid], tmp_path / "out", {})
+    target.assert_goes_on()
+    monkeypatch.undo()
+    assert until(lambda: target.process.tracers() == set())
+    stop(attach([target.pid], tmp_path / "again", {}))
+    target.assert_goes_on()
+    assert target.end() == 7
 
 
 @pytest.mark.parametrize("freezer", FREEZERS)

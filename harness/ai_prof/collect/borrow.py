@@ -6,6 +6,7 @@ thread always runs into a frame that was written before, and waits on from there
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 from array import array
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 from ai_prof.collect import x86_64 as cpu
 from ai_prof.collect.ptrace import Stop, ThreadGoneError, Tracee, shares_descriptors
 from ai_prof.collect.refusal import traced
-from ai_prof.collect.signals import let_in
+from ai_prof.collect.signals import held_off
 from ai_prof.errors import AttachRefusedError
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Borrowed:
         self._frame = cpu.build_frame(registers, self._extended, self._mask, target.restorer)
         self._deadline = time.monotonic() + _HOLD_SECONDS
         self._held = True
+        self._at_home = False  # at the entry of its way back, in no call
         memory.write(self._frame.address, self._frame.content)
 
     def begin(self) -> None:
@@ -66,19 +68,26 @@ class Borrowed:
         # Only now: the frame, which brings the thread's own mask back, is ahead of it.
         self._tracee.set_signal_mask(self._mask | _HELD)
         self._run(-1)
+        self._at_home = True
 
     def system_call(self, number: int, *arguments: int) -> int:
         """Make a system call; its result, -errno on failure."""
         place = cpu.to_call(self._registers, self._frame, self._target.restorer, number, arguments)
-        self._tracee.set(cpu.GENERAL, cpu.pack(place))
-        result = self._run(number)
+        result = self._call(place, number)
         return -1 if result is None else result
 
     def function(self, address: int, *arguments: int) -> None:
         """Call a C function."""
-        place = cpu.to_function(self._registers, self._frame, address, arguments)
+        self._call(cpu.to_function(self._registers, self._frame, address, arguments), -1)
+
+    def _call(self, place: cpu.Registers, number: int) -> int | None:
+        if not self._at_home:  # whatever locks the call has taken would stay so
+            raise ThreadGoneError
+        self._at_home = False
         self._tracee.set(cpu.GENERAL, cpu.pack(place))
-        self._run(-1)
+        result = self._run(number)
+        self._at_home = True
+        return result
 
     def scratch(self, content: bytes) -> int:
         """Put up to 256 bytes where calls find them; their address."""
@@ -100,6 +109,11 @@ class Borrowed:
     def give_back(self) -> None:
         """Let the thread wait on, as if nothing had been; nothing when it is out of our hands."""
         if not self._held:
+            return
+        if not self._at_home:  # a fault of ours in the middle of a call
+            with contextlib.suppress(ThreadGoneError):  # it runs
+                self._tracee.resume(watch_calls=False)
+            self._leave(None)
             return
         self._held = False
         place = cpu.to_call(self._registers, self._frame, self._target.restorer, cpu.NR_GETPID, ())
@@ -144,23 +158,29 @@ class Borrowed:
         self._tracee.detach()
 
     def _abandon(self, stop: Stop | None) -> NoReturn:
-        """A call blocks, or runs on. Out of the loader's lock we take the thread; else it ends by itself."""
-        self._held = False
-        self._run_to_trap(stop)
-        if self._waits_for_loader():
-            self._go_on_waiting()
+        """A call blocks, or runs on."""
+        if self._leave(stop):
             msg = (
                 f"process {self._target.process.pid} holds its loader's lock (it is loading a library): "
                 "try again when it has started up"
             )
             raise AttachRefusedError(msg)
-        self._tracee.set_signal_mask(self._mask)  # another thread may wait for its answer to a signal
-        _let_go(self._tracee)
         msg = (
             f"loading the library into process {self._target.process.pid} took too long, and was given up: "
             "try again when its machine is less busy"
         )
         raise AttachRefusedError(msg)
+
+    def _leave(self, stop: Stop | None) -> bool:
+        """Let the thread end its call by itself; whether we took it out of the loader's lock instead."""
+        self._held = False
+        self._run_to_trap(stop)
+        if self._waits_for_loader():
+            self._go_on_waiting()
+            return True
+        self._tracee.set_signal_mask(self._mask)  # another thread may wait for its answer to a signal
+        _let_go(self._tracee)
+        return False
 
     def _waits_for_loader(self) -> bool:
         registers = cpu.unpack(self._tracee.get(cpu.GENERAL))
@@ -269,23 +289,26 @@ def _try_borrow(target: Target, memory: Memory, thread: int) -> Borrowed | None:
     return None
 
 
-def borrow(target: Target, memory: Memory) -> tuple[Borrowed, float]:
+def borrow(target: Target, memory: Memory) -> tuple[Borrowed, float, contextlib.ExitStack]:
     """Stop a thread that may be borrowed; it and the time at which it stopped (time.perf_counter).
 
+    The third holds signals off, and is for the caller to leave once the thread is given back.
     Raises AttachRefusedError when there was none in 5 s, ThreadGoneError when the process has ended or runs
-    another program, OSError when the kernel refuses ptrace. Signals that are held off come between two tries.
+    another program, OSError when the kernel refuses ptrace.
     """
     deadline = time.monotonic() + FIND_SECONDS
     while True:
         for thread in _candidates(target.process):
-            began = time.perf_counter()
-            try:
-                borrowed = _try_borrow(target, memory, thread)
-                if borrowed is not None:
-                    borrowed.begin()
-                    return borrowed, began
-            except (ThreadGoneError, FileNotFoundError, ProcessLookupError):
-                continue
+            with contextlib.ExitStack() as signals:
+                signals.enter_context(held_off())
+                began = time.perf_counter()
+                try:
+                    borrowed = _try_borrow(target, memory, thread)
+                    if borrowed is not None:
+                        borrowed.begin()
+                        return borrowed, began, signals.pop_all()
+                except (ThreadGoneError, FileNotFoundError, ProcessLookupError):
+                    continue
         if not memory.read(target.restorer, 1):  # `memory` is that of the program that was
             raise ThreadGoneError
         if time.monotonic() > deadline:
@@ -294,5 +317,4 @@ def borrow(target: Target, memory: Memory) -> tuple[Borrowed, float]:
                 "waits in poll, epoll, select, sleep or on a condition variable): try again later"
             )
             raise AttachRefusedError(msg)
-        with let_in():
-            time.sleep(0.02)
+        time.sleep(0.02)

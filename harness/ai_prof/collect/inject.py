@@ -20,7 +20,6 @@ from ai_prof.collect.control import NAME, Control
 from ai_prof.collect.memory import Memory
 from ai_prof.collect.ptrace import ThreadGoneError
 from ai_prof.collect.refusal import ended_meanwhile, limit_reached, why_not
-from ai_prof.collect.signals import held_off
 from ai_prof.collect.target import LIBRARY, Target, examine, library_entry
 from ai_prof.errors import AttachRefusedError, UsageError
 
@@ -164,8 +163,8 @@ def _borrowing(delivery: _Delivery) -> Iterator[tuple[Borrowed, float]]:
 
     What is open there and ours then is closed, as far as the thread is in our hands.
     """
-    with held_off():
-        borrowed, began = borrow(delivery.target, delivery.memory)
+    borrowed, began, signals = borrow(delivery.target, delivery.memory)
+    with signals:
         try:
             yield borrowed, began
         finally:
@@ -176,6 +175,7 @@ def _borrowing(delivery: _Delivery) -> Iterator[tuple[Borrowed, float]]:
 
 def _attempt(delivery: _Delivery) -> Injected | None:
     """Start the agent by one thread; None where that ended, and its process did not."""
+    control = None
     try:
         with _borrowing(delivery) as (borrowed, began):
             _close(borrowed, delivery.opened)  # of a thread that ended
@@ -184,6 +184,10 @@ def _attempt(delivery: _Delivery) -> Injected | None:
     except ThreadGoneError:
         if delivery.target.process.has_memory():
             return None
+        raise
+    except BaseException:
+        if control is not None:
+            control.let_go()
         raise
 
 

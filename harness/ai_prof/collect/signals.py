@@ -1,9 +1,13 @@
-"""Signals that people end or suspend a command with: they wait while we have a thread of another process."""
+"""Signals that people end or suspend a command with: they wait while we have a thread of another process.
+
+A mask would not do: threads of numpy's take what ours blocks, and Python answers it in ours all the same.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,20 +20,20 @@ _OF_PEOPLE = (
 
 
 @contextlib.contextmanager
-def _masked(how: int) -> Iterator[None]:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+def held_off() -> Iterator[None]:
+    """Let them wait until the end of it. Raises what their handlers raise, then. What is ignored stays so."""
+    if threading.current_thread() is not threading.main_thread():  # Python answers them in that alone
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in _OF_PEOPLE}
+    answered = {n: handler for n, handler in before.items() if handler not in {signal.SIG_IGN, None}}
+    came: list[int] = []
     try:
-        signal.pthread_sigmask(how, _OF_PEOPLE)
+        for number in answered:
+            signal.signal(number, lambda number, _: came.append(number))
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def held_off() -> contextlib.AbstractContextManager[None]:
-    """Let them wait."""
-    return _masked(signal.SIG_BLOCK)
-
-
-def let_in() -> contextlib.AbstractContextManager[None]:
-    """Within `held_off`: let those come that wait. Raises what their handlers raise."""
-    return _masked(signal.SIG_UNBLOCK)
+        for number, handler in answered.items():
+            signal.signal(number, handler)
+        for each in came:
+            signal.raise_signal(each)

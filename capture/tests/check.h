@@ -1,12 +1,14 @@
 // The tests' whole framework: CHECK, temporary folders and child processes.
 #pragma once
 
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -48,11 +50,30 @@ class Folder {
   std::filesystem::path path;
 };
 
+// Whether every other thread of this process sleeps.
+inline bool others_sleep() {
+  const std::string own = std::to_string(syscall(SYS_gettid));
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (task.path().filename() == own) continue;
+    std::string state;  // none when the thread has ended meanwhile
+    std::getline(std::ifstream(task.path() / "stat"), state);
+    if (!state.empty() && state.find(") S") == std::string::npos) return false;
+  }
+  return true;
+}
+
+// A fork when the other threads have come to rest: what one of them holds of a sanitizer's allocator stays
+// locked in the child.
+inline pid_t fork_at_rest() {
+  std::fflush(nullptr);
+  while (!others_sleep()) usleep(1000);
+  return fork();
+}
+
 // Runs `work` in a forked child, which then exits in order; gives its exit status, or -1 after a signal.
 template <class Work>
 int in_child(Work&& work) {
-  std::fflush(nullptr);
-  const pid_t child = fork();
+  const pid_t child = fork_at_rest();
   if (child == 0) {
     work();
     std::exit(verdict());

@@ -263,9 +263,6 @@ void a_forked_child_has_its_own_file() {
     Program program(fake_driver());
     cl_command_queue queue = program.queue();
     program.launch(queue);
-    // AddressSanitizer's allocator can't be forked while another thread is in it: let the recorder's come to
-    // rest.
-    std::this_thread::sleep_for(std::chrono::milliseconds{100});
     CHECK(in_child([&] {
             program.launch(queue);  // the parent's queue: not recorded, not fatal
             cl_command_queue own = program.queue();

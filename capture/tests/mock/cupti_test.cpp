@@ -269,8 +269,7 @@ void a_forked_child_leaves_the_file_alone(const Parts& parts) {
   Program program;
   program.body = [](const Mock& mock) {
     mock.emit(kernel("parent", mock.now(), 1));
-    sleep_ms(100);  // the recorder's thread rests: AddressSanitizer can't fork while another thread allocates
-    const pid_t child = fork();
+    const pid_t child = fork_at_rest();
     if (child == 0) std::exit(0);
     int status = -1;
     waitpid(child, &status, 0);

@@ -89,7 +89,8 @@ bool Recorder::exiting() noexcept {
 
 void Recorder::stop_all() noexcept {
   g_exiting.store(true);
-  milliseconds patience = kExitPatience;  // with all of them together
+  // With all of them together, at however many starts this was registered.
+  static milliseconds patience = kExitPatience;
   for (Recorder* recorder = g_first.load(); recorder != nullptr; recorder = recorder->next_) {
     recorder->stop_within(format::kEndExit, patience);
   }

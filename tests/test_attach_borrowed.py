@@ -6,12 +6,14 @@ import ctypes
 import shutil
 import signal
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 from attach_targets import Target, mocks, ptrace_works, until
 
 from ai_prof.collect import borrow
+from ai_prof.collect import inject as injecting
 from ai_prof.collect import x86_64 as cpu
 from ai_prof.collect.attach import attach, stop
 from ai_prof.collect.borrow import Borrowed
@@ -51,6 +53,14 @@ int main(void) {
   lowest = end - limit.rlim_cur;
   return deep();
 }
+"""
+# Starts its one thread to borrow, as CUDA's own wait, at a line.
+STARTS_LATE = """
+import sys, threading
+sys.stdin.readline()
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+while True:
+    pass
 """
 
 
@@ -218,6 +228,29 @@ def test_a_thread_with_descriptors_of_its_own_is_not_borrowed(
     assert target.descriptors() == before
     target.assert_goes_on()
     assert target.end() == 7
+
+
+def test_a_thread_that_starts_while_one_is_looked_for_is_borrowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = subprocess.Popen([sys.executable, "-c", STARTS_LATE], stdin=subprocess.PIPE)
+    original = injecting.examine
+
+    def examine(*words: object) -> object:
+        found = original(*words)  # type: ignore[arg-type]
+        assert program.stdin is not None
+        program.stdin.write(b"\n")
+        program.stdin.flush()
+        return found
+
+    monkeypatch.setattr(injecting, "examine", examine)
+    try:
+        assert until(lambda: "libc.so" in str(Process(program.pid).maps()))
+        stop(attach([program.pid], tmp_path / "out", {}))
+        assert program.poll() is None
+    finally:
+        program.kill()
+        program.communicate()
 
 
 def test_a_file_that_came_to_stand_where_our_memfd_was_is_not_touched(

@@ -188,10 +188,10 @@ class Borrowed:
         return cpu.waits_for_lock(registers) and start <= registers["rdi"] < start + size
 
 
-def _has_room(target: Target, stack: int) -> bool:
-    for mapping in target.maps:
+def _has_room(process: Process, maps: list[Mapping], stack: int) -> bool:
+    for mapping in maps:
         if mapping.start <= stack < mapping.end:
-            return stack - _lowest(target.process, mapping) >= _STACK_ROOM
+            return stack - _lowest(process, mapping) >= _STACK_ROOM
     return False
 
 
@@ -267,7 +267,7 @@ def _seize(process: Process, thread: int) -> Tracee:
         raise
 
 
-def _try_borrow(target: Target, memory: Memory, thread: int) -> Borrowed | None:
+def _try_borrow(target: Target, memory: Memory, maps: list[Mapping], thread: int) -> Borrowed | None:
     tracee = _seize(target.process, thread)
     # In this order, as all do it: of two attaches at once one sees the other at least.
     others = target.process.tracers()
@@ -278,7 +278,7 @@ def _try_borrow(target: Target, memory: Memory, thread: int) -> Borrowed | None:
     registers = cpu.unpack(tracee.get(cpu.GENERAL))
     if not others and stop.kind == "interrupt" and cpu.waits(registers):
         stack = registers["rsp"]
-        if _has_room(target, stack) and _is_safe(target, memory, stack, thread):
+        if _has_room(target.process, maps, stack) and _is_safe(target, memory, stack, thread):
             try:
                 return Borrowed(target, tracee, memory, registers)
             except OSError:  # the stack can't be written
@@ -298,12 +298,13 @@ def borrow(target: Target, memory: Memory) -> tuple[Borrowed, float, contextlib.
     """
     deadline = time.monotonic() + FIND_SECONDS
     while True:
+        maps = target.process.maps()  # anew: a thread that has started meanwhile has a stack of its own
         for thread in _candidates(target.process):
             with contextlib.ExitStack() as signals:
                 signals.enter_context(held_off())
                 began = time.perf_counter()
                 try:
-                    borrowed = _try_borrow(target, memory, thread)
+                    borrowed = _try_borrow(target, memory, maps, thread)
                     if borrowed is not None:
                         borrowed.begin()
                         return borrowed, began, signals.pop_all()

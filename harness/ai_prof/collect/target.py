@@ -35,7 +35,6 @@ class Target:
     """Addresses in a process that can be attached to."""
 
     process: Process
-    maps: list[Mapping]
     restorer: int
     dlopen: int
     dlopen_flag: int
@@ -161,4 +160,4 @@ def examine(process: Process, memory: Memory) -> Target:
     if restorer is None or dlopen is None or loader_state is None:
         raise _refuse(process, "its C library is not a glibc that is known: start it with `ai-prof run`")
     delicate = [(m.start, m.end) for m in maps if "x" in m.permissions and _ALLOCATOR.search(m.path)]
-    return Target(process, maps, restorer, *dlopen, loader_state, delicate)
+    return Target(process, restorer, *dlopen, loader_state, delicate)

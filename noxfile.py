@@ -164,7 +164,8 @@ def test_native(session: nox.Session, sanitizers: str) -> None:
     session.run("cmake", "--build", str(build))
     # ThreadSanitizers before that of GCC 14 give up where the kernel randomizes addresses widely.
     still = ["setarch", "-R"] if sanitizers == "thread" and may_fix_addresses() else []
-    ctest = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error", "--parallel", "2"]
+    # More at once than there are cores: they mostly wait.
+    ctest = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error", "--parallel", "4"]
     session.run(*still, *ctest, external=True)
 
 

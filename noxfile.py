@@ -21,7 +21,7 @@ HEADERS = ("nvidia-cuda-cupti>=13,<14", "nvidia-cuda-runtime>=13,<14", "nvidia-c
 NVCC = "nvidia-cuda-nvcc>=13,<14"
 TEST_TOOLS = (
     *("hypothesis>=6.90", "nox>=2024.4.15", "py-spy>=0.4", "pyarrow>=15", "pyyaml>=6"),
-    "kubernetes-validate>=1.30",
+    *("kubernetes-validate>=1.30", "pytest-xdist>=3.5"),
     *("playwright>=1.40", "axe-playwright-python>=0.1.4"),
 )
 
@@ -105,10 +105,10 @@ def init(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the Python tests, the whole job on a CPU device among them."""
+    """Run the Python tests, the whole job on a CPU device among them; `-- -n 0` in one process."""
     install(session, *TEST_TOOLS)
     env = {"MOCKS_FOLDER": str(build_mocks(session))} if sys.platform == "linux" else {}
-    session.run("pytest", "-m", "not gpu and not long", *session.posargs, env=env)
+    session.run("pytest", "-n", "2", "-m", "not gpu and not long", *session.posargs, env=env)
 
 
 def build_mocks(session: nox.Session, *more: str) -> Path:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import signal
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from one_measures import OneMeasures
 
 # A busy machine is no fault of what is tested, and the same code passes or fails every time: examples that
 # nobody has tried yet come with `--hypothesis-profile default`.
@@ -19,3 +24,10 @@ settings.load_profile("steady")
 # A shell that starts the tests in the background has SIGINT ignored, and programs that they start and
 # interrupt would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneMeasures:
+    from one_measures import OneMeasures  # noqa: PLC0415 - only here is pytest-xdist needed
+
+    return OneMeasures(config, log)

@@ -225,7 +225,7 @@ def test_status_lists_and_stop_ends(start: Callable[..., Target], tmp_path: Path
     assert ai_prof("stop", "--pid", target.pid).returncode == 0
     _, errors = attacher.communicate(timeout=300)
     assert attacher.returncode == 0, errors
-    assert str(target.pid) not in ai_prof("status").stdout
+    assert target.pid not in {each["pid"] for each in json.loads(ai_prof("status", "--json").stdout)}
     assert ai_prof("stop", "--pid", target.pid).returncode == 2
     target.assert_goes_on()
 

@@ -115,9 +115,9 @@ def test_settings_come_back(settings: dict[str, str]) -> None:
 def test_status_and_stop_leave_out_what_is_not_ours(name: str, pretend: Callable[..., int]) -> None:
     content = SPOILED.get(name) or page(b"A=b\0")
     pid = pretend(content)
-    listed = ai_prof("status")
+    listed = ai_prof("status", "--json")
     assert listed.returncode == 0
-    assert str(pid) not in listed.stdout
+    assert pid not in {each["pid"] for each in json.loads(listed.stdout)}
     assert "left out" in listed.stderr
     stopped = ai_prof("stop", "--pid", pid)
     assert stopped.returncode == 2

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ai_prof.collect.autostart import INJECTION, library_path
+from ai_prof.collect.control import State, find_control
 from ai_prof.collect.procfs import Process
 
 if TYPE_CHECKING:
@@ -58,6 +59,12 @@ def ptrace_works() -> None:
     sleeper.wait()
     if tried.returncode:
         pytest.skip(f"ptrace is refused here: {tried.stderr.strip().splitlines()[-1]}")
+
+
+def is_recorded(process: Process) -> bool:
+    """Whether a capture of it is under way."""
+    control = find_control(process)
+    return control is not None and control.state == State.RECORDING
 
 
 def until(true: Callable[[], bool], seconds: float = 120.0) -> bool:
@@ -138,6 +145,11 @@ class Target:
         """Have it cancel or post once more, and wait until it has."""
         struct.pack_into("<Q", self.page, 8 * COUNTERS.index("asked"), self.count("asked") + 1)
         assert until(lambda: self.count("answered") == self.count("asked"))
+
+    def launch(self) -> None:
+        """Wait until it has launched kernels, which a capture that is under way then has."""
+        launched = self.count("launched")
+        assert until(lambda: self.count("launched") > launched + 2)
 
     def descriptors(self) -> set[str]:
         links = (self.process.path / "fd").iterdir()

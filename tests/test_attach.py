@@ -7,12 +7,21 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from attach_targets import Target, ai_prof, command, environment, mocks, ptrace_works, starting, until
+from attach_targets import (
+    Target,
+    ai_prof,
+    command,
+    environment,
+    is_recorded,
+    mocks,
+    ptrace_works,
+    starting,
+    until,
+)
 
 from ai_prof.collect import attach as attaching
 from ai_prof.collect import ptrace
@@ -103,7 +112,7 @@ def test_a_process_is_attached_again_and_again_without_growing(
     for number in range(20):
         sessions = attach([target.pid], tmp_path / f"out-{number}", {})
         assert until(lambda s=sessions: s[0].control.state == State.RECORDING)
-        time.sleep(0.05)
+        target.launch()
         stop(sessions)
         assert sessions[0].control.state == State.ENDED
         grown.append(target.resident_mb())
@@ -179,8 +188,7 @@ def test_a_process_that_stands_by_is_woken_without_ptrace(
         assert until(lambda s=sessions: s[0].control.state == State.RECORDING)
         with pytest.raises(AttachRefusedError, match="attached to already"):
             attach([target.pid], tmp_path / "other", {})
-        launched = target.count("launched")
-        assert until(lambda n=launched: target.count("launched") > n + 100)
+        target.launch()
         stop(sessions)
         assert sessions[0].control.state == State.ENDED
         trace = open_trace(out)
@@ -221,7 +229,7 @@ def test_status_lists_and_stop_ends(start: Callable[..., Target], tmp_path: Path
     again = ai_prof("attach", "--pid", target.pid, "--output", tmp_path / "other")
     assert again.returncode == 4
     assert f"ai-prof stop --pid {target.pid}" in again.stderr
-    time.sleep(0.3)
+    target.launch()
     assert ai_prof("stop", "--pid", target.pid).returncode == 0
     _, errors = attacher.communicate(timeout=300)
     assert attacher.returncode == 0, errors
@@ -247,8 +255,8 @@ def test_ctrl_c_ends_the_capture_in_order(start: Callable[..., Target], tmp_path
     )  # fmt: skip
     assert attacher.stderr is not None
     assert "attached to" in attacher.stderr.readline()
-    assert until(lambda: target.count("subscribed") == 1)
-    time.sleep(0.3)
+    assert until(lambda: is_recorded(target.process))
+    target.launch()
     attacher.send_signal(signal.SIGINT)
     _, errors = attacher.communicate(timeout=300)
     assert attacher.returncode == 0, errors
@@ -259,8 +267,8 @@ def test_ctrl_c_ends_the_capture_in_order(start: Callable[..., Target], tmp_path
 def test_a_target_that_exits_leaves_a_whole_capture(start: Callable[..., Target], tmp_path: Path) -> None:
     target = start()
     sessions = attach([target.pid], tmp_path / "out", {})
-    assert until(lambda: target.count("subscribed") == 1)
-    time.sleep(0.3)
+    assert until(lambda: is_recorded(target.process))
+    target.launch()
     assert target.end() == 7
     assert sessions[0].over
     assert kernels(tmp_path / "out") > 0

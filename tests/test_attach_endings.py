@@ -13,7 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from attach_targets import Target, ai_prof, command, environment, mocks, ptrace_works, starting, until
+from attach_targets import (
+    Target,
+    ai_prof,
+    command,
+    environment,
+    is_recorded,
+    mocks,
+    ptrace_works,
+    starting,
+    until,
+)
 
 from ai_prof.collect import inject as injecting
 from ai_prof.collect import ptrace
@@ -78,12 +88,7 @@ def record(pid: int, output: Path, stderr: int = subprocess.PIPE) -> subprocess.
         command("attach", "--pid", pid, "--output", output), env=environment(),
         stdout=subprocess.DEVNULL, stderr=stderr, text=True,
     )  # fmt: skip
-
-    def records() -> bool:
-        control = find_control(Process(pid))
-        return control is not None and control.state == State.RECORDING
-
-    assert until(records)
+    assert until(lambda: is_recorded(Process(pid)))
     return attacher
 
 
@@ -96,6 +101,7 @@ def test_no_capture_outlives_its_attacher(number: int, errors: str, target: Targ
     with Path("/dev/full").open("wb") as full:
         attacher = record(target.pid, tmp_path / "out", full.fileno() if errors == "full" else writer)
     os.close(writer)
+    target.launch()
     attacher.send_signal(number)
     assert attacher.wait(300) == 0
     if errors != "closed":

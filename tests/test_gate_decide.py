@@ -387,3 +387,14 @@ def test_a_gain_over_one_session_asks_for_no_refresh(provisional):
     said = reading.conclude(verdict, compared=1)
     assert said.reason is Reason.IMPROVED
     assert any("refresh the baseline" in note for note in said.notes) is not provisional
+
+
+def test_a_pass_in_name_only_is_not_summed_up_as_one():
+    blind = Cell(metric="iteration_ms", unit="ms", reason=Reason.PASS, effect=0.8, judged=False)
+    verdicts = [WorkloadVerdict(workload=name, reason=Reason.PASS, cells=[blind]) for name in "ab"]
+    build = decide.build([*verdicts, WorkloadVerdict(workload="c", reason=Reason.PASS)], **FACTS)
+    assert build.exit_code == 0
+    assert build.summary == (
+        "3 workloads compared, nothing got slower; the latency of 2 could not be judged, its baseline is too "
+        "young"
+    )

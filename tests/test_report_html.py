@@ -285,7 +285,9 @@ def test_a_pass_in_name_only_and_a_gain_that_nobody_checked_are_shown_as_that():
     faster = verdicts.workload("b", cells=[gain], reason=Reason.IMPROVED, evidence=Evidence.SCREEN)
     told = [(word.label, count) for word, count in view.tally(verdicts.build(unsure, faster))]
     assert sorted(told) == [("faster, not confirmed", 1), ("not judged", 1)]
-    page = html.render(verdicts.build(unsure, faster))
+    build = verdicts.build(unsure, faster)
+    assert view.headline(build)[0] == "Pass: no regression in 2 workloads, 1 of them not judged"
+    page = html.render(build)
     assert "+40.0 % not judged</text>" in page
     assert "-30.0 % faster, not confirmed</text>" in page
 

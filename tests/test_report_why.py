@@ -11,7 +11,7 @@ from test_timeline_profile import loop, of
 
 from ai_prof.gate.explain import explain
 from ai_prof.gate.model import GapChange, Reason, StructureChange, SyncChange, Why
-from ai_prof.report import cause, gaps, html, lanes, markdown, places, view, why_view
+from ai_prof.report import cause, gaps, html, lanes, markdown, places, view, why_view, words
 from ai_prof.report import format as fmt
 from ai_prof.report.write import write_reports
 from ai_prof.timeline.diff_kernels import KernelChange, KernelUse
@@ -157,6 +157,25 @@ def test_a_longer_kernel_says_whether_its_launches_grew(threads, said):
     assert places.kernel_sentence(kernel) == (
         f"gemm takes 3 times as long, 3.000 ms instead of 1.000 ms an iteration{said}"
     )
+
+
+def test_a_kernel_that_runs_more_often_is_not_called_longer():
+    kernel = KernelChange(
+        "smooth", ["more often"], KernelUse(12, 223.3, 2.68), KernelUse(15, 223.4, 3.352), 0.672
+    )
+    told = "smooth runs 15 times instead of 12, 223.4 µs each instead of 223.3 µs"
+    assert places.kernel_sentence(kernel) == f"{told}: 3.352 ms instead of 2.680 ms an iteration."
+    workload = verdicts.regressed_by_time()
+    workload.explained = Why(sides=("baseline", "candidate"), kernels=[kernel])
+    name = f"{words.KERNEL}smooth"
+    more = [
+        StructureChange(name=each, baseline=before, candidate=after, reason=Reason.REGRESSED)
+        for each, before, after in (("kernels", 12, 18), (name, 12, 15))
+    ]
+    workload.structure = more
+    first, *rest = cause.sentences(workload)
+    assert first.endswith(f"{told}.")  # and once
+    assert not any("smooth" in sentence for sentence in rest)
 
 
 def test_a_kernel_of_which_another_variant_runs_names_both():

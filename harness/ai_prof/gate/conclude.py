@@ -101,7 +101,9 @@ def _summary(workloads: Sequence[WorkloadVerdict], code: int) -> str:
         slower = (
             f"nothing got slower but what was accepted in {accepted}" if accepted else "nothing got slower"
         )
-        return f"{total} compared, {slower}" + (f", {improved} improved" if improved else "")
+        blind = sum(verdict.unjudged for verdict in compared)
+        told = f"; the latency of {blind} could not be judged, its baseline is too young" if blind else ""
+        return f"{total} compared, {slower}" + (f", {improved} improved" if improved else "") + told
     hit = sorted((verdict for verdict in compared if CODES[verdict.reason] == code), key=_gravity)
     return f"{len(hit)} of {total} {_HEADLINE[code]}: " + "; ".join(map(_named, hit))
 

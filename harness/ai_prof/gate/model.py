@@ -223,6 +223,12 @@ class WorkloadVerdict(msgspec.Struct, kw_only=True):
     explained: Why | None = None  # of what regressed or is not settled
     host_factor: float | None = None  # how much longer the host took for the same submissions than before
 
+    @property
+    def unjudged(self) -> bool:
+        """Whether it passes in name only: its young baseline could not have shown its latency's change."""
+        latency = [cell for cell in self.cells if cell.metric == "iteration_ms"]
+        return self.reason is Reason.PASS and not all(cell.judged for cell in latency)
+
 
 class BuildVerdict(msgspec.Struct, kw_only=True):
     """The whole gated build; what `report.json` holds. `schema` is "ai-prof/report/1"."""

@@ -45,10 +45,9 @@ def sentences(workload: WorkloadVerdict) -> list[str]:
     """
     if workload.reason not in _EXPLAINED:
         return []
-    counts, rest = (
-        _counts(workload),
-        [_overlap(workload), _time(workload), *places.sentences(workload.explained)],
-    )
+    counts = _counts(workload)
+    changed = [said for said in places.sentences(workload.explained) if said.split(":")[0] not in counts]
+    rest = [_overlap(workload), _time(workload), *changed]
     told = [counts, *rest] if _by_count(workload) else [*rest, counts]
     return [sentence for sentence in told if sentence]
 
@@ -146,7 +145,7 @@ def _longer(latency: Cell | None, longer: float) -> str:
 
     What the table calls latency is the median one, which may differ, or not be shown to have changed.
     """
-    if latency is None or latency.reason is not Reason.REGRESSED:
+    if latency is None or latency.reason not in {Reason.REGRESSED, Reason.ACCEPTED}:
         return f"The mean iteration takes {_ms(longer)} longer, which may be chance"
     typical = (latency.candidate or 0.0) - (latency.baseline or 0.0)
     if abs(typical - longer) <= APART * longer:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ai_prof.gate.model import GapChange, Why
     from ai_prof.timeline.diff_kernels import KernelChange, KernelUse
 
+OFTENER = 0.5  # an iteration
 TIMES = 1.1  # a kernel this much longer is so many times as long
 MANY = 3  # kernels that all got slower are summed up
 TELLING = 0.2  # a kernel or gap is named from this share of the largest change on
@@ -70,8 +71,13 @@ def kernel_sentence(kernel: KernelChange) -> str:
         return f"{name} is new: {often}, {_ms(after.ms)}."
     if kernel.before is None or after is None:
         return f"{name} is gone."
-    times = after.ms / kernel.before.ms if kernel.before.ms else 0.0
     taken = f"{_ms(after.ms)} instead of {_ms(kernel.before.ms)} an iteration"
+    if abs(after.count - kernel.before.count) >= OFTENER:
+        counts = (f"{use.count:,.4g}" for use in (after, kernel.before))
+        means = (why_view.time(use.mean_us) for use in (after, kernel.before))
+        often, each = " times instead of ".join(counts), " each instead of ".join(means)
+        return f"{name} runs {often}, {each}: {taken}{_size(kernel.before, after)}."
+    times = after.ms / kernel.before.ms if kernel.before.ms else 0.0
     taken = f"{times:.3g} times as long, {taken}" if times >= TIMES else taken
     return f"{name} takes {taken}{_size(kernel.before, after)}."
 

@@ -28,9 +28,8 @@ def badges(verdict: BuildVerdict) -> list[Badge]:
     if verdict.dirty:
         shown.append(Badge("uncommitted changes", "warn", "the tree differs from the commit named"))
     if verdict.regress:
-        shown.append(
-            Badge(f"fault switched on: {verdict.regress}", "warn", "a failure is what this run asked for")
-        )
+        asked = "a failure is what this run asked for"
+        shown.insert(0, Badge(f"fault switched on: {verdict.regress}", "warn", asked))
     return shown
 
 

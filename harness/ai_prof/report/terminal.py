@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ai_prof.gate.model import Reason
-from ai_prof.report import cause, view, words
+from ai_prof.report import cause, view
 from ai_prof.report import format as fmt
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def render(verdict: BuildVerdict, console: Console) -> None:
 
 def _line(workload: WorkloadVerdict) -> tuple[str, str, str]:
     """Return name, verdict and what stands behind it."""
-    label = words.REASONS[workload.reason].label + (", provisional" if workload.provisional else "")
+    label = view.word(workload).label + (", provisional" if workload.provisional else "")
     return fmt.printable(fmt.shorten(workload.workload, 40)), label, fmt.printable(_detail(workload))
 
 
@@ -70,7 +70,7 @@ def _table(workloads: list[WorkloadVerdict]) -> Table:
     table.add_column("Verdict")
     table.add_column("Why", overflow="fold")
     for workload in workloads:
-        word = words.REASONS[workload.reason]
+        word = view.word(workload)
         name, label, detail = _line(workload)
         table.add_row(Text(name), Text(f"{word.mark} {label}", style=STYLES[word.tone]), Text(detail))
     return table

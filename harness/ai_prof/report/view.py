@@ -247,8 +247,7 @@ def word(workload: WorkloadVerdict) -> words.Word:
     """Return how the workload's reason is shown, but for a pass in name only and a gain of the screen's."""
     if workload.reason is Reason.IMPROVED and workload.evidence in {Evidence.SCREEN, Evidence.NONE}:
         return words.FASTER
-    latency = next((cell for cell in workload.cells if cell.metric == "iteration_ms"), None)
-    if workload.reason is Reason.PASS and latency is not None and not latency.judged:
+    if workload.unjudged:
         return words.NOT_JUDGED
     return words.REASONS[workload.reason]
 
@@ -343,7 +342,9 @@ def headline(verdict: BuildVerdict) -> tuple[str, str]:
     compared = sum(reason not in _NOT_COMPARED for reason in reasons)
     if compared == 0:
         return "Nothing was compared", "quiet"
-    return f"Pass: no regression in {fmt.plural(compared, 'workload')}", "pass"
+    blind = sum(workload.unjudged for workload in verdict.workloads)
+    told = f", {blind} of them not judged" if blind else ""
+    return f"Pass: no regression in {fmt.plural(compared, 'workload')}{told}", "pass"
 
 
 def subline(verdict: BuildVerdict) -> str:

@@ -173,9 +173,9 @@ class Program(Capture):
         """The host computes."""
         self.now += ns
 
-    def launch(self, name: str, ns: int, stream: int = 7) -> None:
+    def launch(self, name: str, ns: int, stream: int = 7, blocks: int = 1) -> None:
         start, end, correlation = self._enqueue("cudaLaunchKernel", LAUNCH, ns, stream)
-        self.kernel(name, start, end, stream=stream, correlation=correlation)
+        self.kernel(name, start, end, stream=stream, correlation=correlation, grid=(blocks, 1, 1))
 
     def graph_launch(self, names: list[str], ns: int, stream: int = 7) -> None:
         start, end, correlation = self._enqueue("cudaGraphLaunch", 9, ns * len(names), stream)

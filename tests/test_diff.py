@@ -61,14 +61,74 @@ def test_less_waiting_for_data_is_real_acceleration(compare):
     assert not found["within_spread"]
 
 
-def test_shorter_kernels_are_less_work(compare):
+def test_the_same_kernels_in_less_time_are_no_less_work(compare):
     found = compare(program(), program(kernels=(("gemm", 60_000), ("relu", 50_000))))
-    assert found["kind"] == "less-work"
+    assert found["kind"] == "faster"
+    assert found["telling"] is None
     kernels = named(found["kernels"])
     assert kernels["gemm"]["changes"] == ["faster"]
     assert kernels["gemm"]["change_ms"] == pytest.approx(-0.04)
     assert kernels["relu"]["changes"] == []
     assert found["kernels"][0]["name"] == "gemm"
+
+
+SLOWER = (("gemm", 100_000), ("relu", 50_000))
+FASTER = (("gemm", 40_000), ("relu", 50_000))
+
+
+def first_line(tmp_path, capsys, a, b):
+    paths = [str(write(tmp_path, name, made)) for name, made in (("a", a), ("b", b))]
+    assert cli.main(["diff", *paths]) == 0
+    return capsys.readouterr().out.splitlines()[0]
+
+
+def test_a_faster_machine_is_named_as_what_may_be_behind_it(tmp_path, capsys):
+    line = first_line(tmp_path, capsys, program(), program(kernels=FASTER))
+    assert line.startswith("Faster with no less work: iteration latency ")
+    assert line.endswith(": the same operations, as many as before: they or the machine were faster.")
+
+
+def test_fewer_synchronizes_are_no_less_work_and_are_named(tmp_path, capsys):
+    def waiting(times, kernels):
+        made = af.Program()
+        for _ in range(20):
+            made.work(200_000)
+            for name, ns in kernels:
+                made.launch(name, ns)
+            for _ in range(times):
+                made.synchronize()
+        return made
+
+    line = first_line(tmp_path, capsys, waiting(21, SLOWER), waiting(1, FASTER))
+    assert line.startswith("Faster with no less work: iteration latency ")
+    assert line.endswith(": the same kernels do it; synchronizes per iteration 21 → 1.")
+
+
+def test_less_work_names_what_there_is_less_of(tmp_path, capsys):
+    before = (("gemm", 100_000), ("relu", 50_000), ("norm", 50_000))
+    line = first_line(tmp_path, capsys, program(kernels=before), program(kernels=before[:2]))
+    assert line.startswith("Faster by less work: iteration latency ")
+    assert line.endswith("there is less to do; kernels per iteration 3 → 2.")
+
+
+def test_smaller_launches_are_less_work(tmp_path, capsys):
+    def launching(blocks, ns):
+        made = af.Program()
+        for _ in range(20):
+            made.work(200_000)
+            made.launch("gemm", ns, blocks=blocks)
+            made.synchronize()
+        return made
+
+    line = first_line(tmp_path, capsys, launching(8, 100_000), launching(4, 50_000))
+    assert line.startswith("Faster by less work: iteration latency ")
+    assert line.endswith("there is less to do; threads launched per iteration 8 → 4.")
+
+
+def test_other_kernels_are_not_called_less_work(tmp_path, capsys):
+    line = first_line(tmp_path, capsys, program(), program(kernels=(("half", 40_000), ("relu", 50_000))))
+    assert line.startswith("Faster with no less work: iteration latency ")
+    assert line.endswith(": other kernels do it.")
 
 
 def test_filled_idle_time_gains_nothing(compare):

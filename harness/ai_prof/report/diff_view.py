@@ -19,7 +19,8 @@ NOISE = (
     "each median lies within the spread of the other's iterations, so this may be chance; `ai-prof gate` "
     "repeats runs until it can tell"
 )
-_TONES = {"accelerated": "good", "less-work": "good", "slower": "bad", "idle-filled": "warn"}
+_GAINS = dict.fromkeys(("accelerated", "less-work", "faster"), "good")
+_TONES = {**_GAINS, "slower": "bad", "idle-filled": "warn"}
 _PARTS = {"kernels": "kernels at work", "copies": "copies alone"}
 _LEADING = 3
 
@@ -46,13 +47,14 @@ def headline(diff: Diff) -> str:
     verdict = {
         "accelerated": "Real acceleration",
         "less-work": "Faster by less work",
+        "faster": "Faster with no less work",
         "idle-filled": "Idle time filled, nothing gained",
         "slower": "Slower",
         "unchanged": "No change worth naming",
         "unknown": "Faster or slower is not known",
     }[diff.kind]
     certain = not diff.within_spread or diff.kind in {"unchanged", "unknown"}
-    return verdict if certain else f"Perhaps {verdict[0].lower()}{verdict[1:]}"
+    return verdict if certain else f"Perhaps {_uncapped(verdict)}"
 
 
 def sentence(diff: Diff) -> str:
@@ -64,11 +66,15 @@ def sentence(diff: Diff) -> str:
             f"to the last compare: {busy}"
         )
     told = f"{_pair(diff, 'iteration_ms')}; {busy}"
-    return {
-        "accelerated": f"{told}: less of the time is idle",
-        "less-work": f"{told}: the device is no busier, there is less to do",
-        "idle-filled": f"{told}: more work in the same time, and no iteration ends sooner",
-    }.get(diff.kind, told)
+    if diff.kind == "unchanged":
+        return told
+    means = {
+        "accelerated": ": less of the time is idle",
+        "less-work": ": the device is no busier, there is less to do",
+        "faster": f": {_no_less_work(diff)}",
+        "idle-filled": ": more work in the same time, and no iteration ends sooner",
+    }.get(diff.kind, "")
+    return f"{told}{means}" + (f"; {_telling(diff.telling)}" if diff.telling else "")
 
 
 def reason(diff: Diff) -> str:
@@ -128,6 +134,24 @@ def side(side: Side) -> str:
         spread = f"{fmt.plural(side.iterations, 'iteration')} of {fmt.value(side.median_ms, 'ms')} "
         spread += f"(p5 {low}, p95 {high})"
     return f"{side.command or ', '.join(side.files)} on {', '.join(side.devices)}: {spread}"
+
+
+def _no_less_work(diff: Diff) -> str:
+    """Say what else there is that makes an iteration shorter."""
+    if any(kernel.before is None or kernel.after is None for kernel in diff.kernels):
+        return "other kernels do it"
+    if diff.telling:
+        return "the same kernels do it"
+    return "the same operations, as many as before: they or the machine were faster"
+
+
+def _telling(count: Count) -> str:
+    name = _uncapped(words.counted("threads launched" if count.name == "threads" else count.name))
+    return f"{name} {fmt.count(count.before, count.name)} → {fmt.count(count.after, count.name)}"
+
+
+def _uncapped(text: str) -> str:
+    return text[0].lower() + text[1:]
 
 
 def _pair(diff: Diff, name: str) -> str:

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 SCHEMA = "ai-prof/diff/1"
 PARTS = ("kernels", "copies", *CAUSES)
+WORK = ("kernels", "copies", "copy_bytes", "threads")  # counts of what the device has to do
 _FEW = 5  # iterations: fewer say little
-Kind = Literal["accelerated", "less-work", "idle-filled", "slower", "unchanged", "unknown"]
+_WOBBLE = 0.01  # a count that is not the same in every iteration differs by more between the two
+Kind = Literal["accelerated", "less-work", "faster", "idle-filled", "slower", "unchanged", "unknown"]
 
 
 class Side(msgspec.Struct, frozen=True):
@@ -66,7 +68,10 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Count(msgspec.Struct, frozen=True):
-    """A count per iteration: the most frequent one, `constant` if every iteration of both has its own."""
+    """A count per iteration: the most frequent one, `constant` if every iteration of both has its own.
+
+    `threads`, which all kernels of an iteration together are launched with, is a mean.
+    """
 
     name: str
     before: int
@@ -90,8 +95,10 @@ class FindingChange(msgspec.Struct, frozen=True):
 class Diff(msgspec.Struct, frozen=True):
     """What `ai-prof diff --json` prints. `unit` is what times and counts are per.
 
-    `kind`: accelerated (busy up, iteration time down), less-work (iteration time down alone), idle-filled
-    (busy up alone, nothing gained), slower, unchanged, or unknown without iterations in both.
+    `kind`: accelerated (busy up, iteration time down), less-work (iteration time down alone, and a count
+    of WORK too), faster (iteration time down alone, for no less work), idle-filled (busy up alone, nothing
+    gained), slower, unchanged, or unknown without iterations in both. `telling` is the count that changed
+    most, of less work the one that fell most; None where none changed.
     """
 
     schema: str
@@ -106,6 +113,7 @@ class Diff(msgspec.Struct, frozen=True):
     structure: list[Count]
     findings: list[FindingChange]
     cautions: list[str]
+    telling: Count | None = None
 
 
 def diff(a: Trace, b: Trace, floors: Mapping[str, tuple[float, float]]) -> Diff:
@@ -123,18 +131,23 @@ def diff(a: Trace, b: Trace, floors: Mapping[str, tuple[float, float]]) -> Diff:
     sides = _side(a, timelines[0], runs[0]), _side(b, timelines[1], runs[1])
     by_iteration = timelines[0][0].window == "iterations"
     kernels = compare_kernels((a, timelines[0]), (b, timelines[1]), by_iteration=by_iteration)
+    structure = _structure(*timelines, runs) if by_iteration else []
+    changed = [count for count in [*structure, *_threads(kernels)] if _changed(count)] if by_iteration else []
+    fell = [count for count in changed if count.name in WORK and count.after < count.before]
+    kind = _kind({figure.name: figure for figure in figures}, floors, less_work=bool(fell))
     return Diff(
         SCHEMA,
         *sides,
-        kind=_kind({figure.name: figure for figure in figures}, floors),
+        kind=kind,
         within_spread=_within_spread(*sides),
         unit="iteration" if by_iteration else "window",
         figures=figures,
         parts=_parts(*timelines, by_iteration=by_iteration),
         kernels=kernels,
-        structure=_structure(*timelines, runs) if by_iteration else [],
+        structure=structure,
         findings=_findings(find(a, timelines[0]), find(b, timelines[1]), _lacking(a, b)),
         cautions=[*_strangers(kernels), *_cautions((a, b), sides, runs)],
+        telling=max(fell if kind == "less-work" else changed, key=_share_changed, default=None),
     )
 
 
@@ -173,13 +186,15 @@ def _figure(name: str, before: float | None, after: float | None) -> Figure:
     return Figure(name, before, after, change, change / before if before else None)
 
 
-def _kind(figures: Mapping[str, Figure], floors: Mapping[str, tuple[float, float]]) -> Kind:
+def _kind(
+    figures: Mapping[str, Figure], floors: Mapping[str, tuple[float, float]], *, less_work: bool
+) -> Kind:
     latency, busy = figures["iteration_ms"], figures["kernel_busy"]
     if latency.change is None:
         return "unknown"
     longer, busier = _direction(latency, floors), _direction(busy, floors)
     if longer < 0:
-        return "accelerated" if busier > 0 else "less-work"
+        return "accelerated" if busier > 0 else "less-work" if less_work else "faster"
     if longer > 0:
         return "slower"
     return "idle-filled" if busier > 0 else "unchanged"
@@ -238,6 +253,24 @@ def _structure(
 def _typical(timelines: Sequence[DeviceTimeline]) -> dict[str, int]:
     each = [timeline.structure.typical() for timeline in timelines]
     return {name: sum(counts[name] for counts in each) for name in each[0]}
+
+
+def _threads(kernels: Sequence[KernelChange]) -> list[Count]:
+    """How large the launches of an iteration are together; nothing where a trace does not say."""
+    sides = [[kernel.before for kernel in kernels], [kernel.after for kernel in kernels]]
+    used = [[use for use in side if use] for side in sides]
+    if not all(use.threads for side in used for use in side):
+        return []
+    before, after = (round(sum(use.count * use.threads for use in side)) for side in used)
+    return [Count("threads", before, after, constant=False)]
+
+
+def _changed(count: Count) -> bool:
+    return abs(count.after - count.before) > (0 if count.constant else _WOBBLE * count.before)
+
+
+def _share_changed(count: Count) -> float:
+    return abs(count.after - count.before) / max(count.before, count.after)
 
 
 def _lacking(a: Trace, b: Trace) -> list[str]:

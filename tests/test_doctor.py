@@ -56,6 +56,11 @@ def refusing(error: str) -> Cupti:
     return msgspec.structs.replace(CUPTI, refusal=error)
 
 
+def mute(said: str) -> OpenCl:
+    """A device whose compiler takes no kernel."""
+    return msgspec.structs.replace(POCL, faults={"pthread-CPU": said})
+
+
 def find(facts: Facts, name: str) -> Check:
     return next(check for check in examine(facts) if check.name == name)
 
@@ -135,6 +140,8 @@ def test_what_blocks_a_capture_is_4_with_a_remedy(facts: Facts, name: str, remed
     [
         (with_seen(cupti=msgspec.structs.replace(CUPTI, selects_calls=False)), "libcupti", "level kernel"),
         (with_seen(opencl=msgspec.structs.replace(POCL, layers=False)), "OpenCL", "no layers"),
+        (with_seen(opencl=mute("error: unknown target CPU 'generic'")), "OpenCL compiler", "pocl_cpu.py"),
+        (with_seen(opencl=mute("the compiler crashed or hung")), "OpenCL compiler", "another driver"),
         (with_facts(admin_only=True), "permissions", "NVreg_RestrictProfilingToAdminUsers=0"),
         (with_facts(profilers=("nsys (pid 7)",)), "other tools", "nsys (pid 7)"),
         (with_facts(captures=(7, 8)), "other tools", "7, 8"),
@@ -210,6 +217,76 @@ def test_the_probe_asks_the_driver_and_cupti(tmp_path: Path, refused: int, refus
     assert seen.cuda is not None
     assert (seen.cuda.init, seen.cuda.version, seen.cuda.devices) == (0, 13000, ("G",))
     assert seen.cupti == Cupti(path=cupti, version=130001, selects_calls=True, refusal=refusal)
+
+
+LOADER = """
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+static int device;
+int clGetPlatformIDs(uint32_t n, void **found, uint32_t *count) {
+  if (found) found[0] = &device;
+  return count ? (*count = 1, 0) : 0;
+}
+int clGetDeviceIDs(void *platform, uint64_t type, uint32_t n, void **found, uint32_t *count) {
+  if (found) found[0] = &device;
+  return count ? (*count = 1, 0) : 0;
+}
+int clGetDeviceInfo(void *of, int what, size_t size, char *name, size_t *length) {
+  return of == &device ? (strcpy(name, "G"), 0) : -33;
+}
+void *clCreateContext(void *p, uint32_t n, void **of, void *notify, void *data, int *error) {
+  return *error = of[0] == &device ? 0 : -33, &device;
+}
+void *clCreateProgramWithSource(void *context, uint32_t n, const char **text, size_t *sizes, int *error) {
+  return *error = strstr(text[0], "kernel void") ? 0 : -30, &device;
+}
+int clBuildProgram(void *program, uint32_t n, void *of, void *options, void *notify, void *data) { BUILD; }
+int clGetProgramBuildInfo(void *program, void *of, int what, size_t size, char *log, size_t *length) {
+  const char said[] = "\\nerror: what\\nmore";
+  if (length) *length = sizeof said;
+  return log ? (memcpy(log, said, size), 0) : 0;
+}
+"""
+PYOPENCL = """
+import ctypes, types
+ctypes.CDLL("libOpenCL.so.1")
+def get_platforms():
+    device = types.SimpleNamespace(name="G")
+    return [types.SimpleNamespace(get_devices=lambda: [device])]
+"""
+
+
+@pytest.mark.parametrize(
+    ("build_program", "faults"),
+    [
+        ("return 0", {}),
+        ("return -11", {"G": "error: what"}),
+        ("abort()", {"G": "the compiler crashed or hung"}),
+    ],
+)
+def test_the_probe_has_every_opencl_device_compile_a_kernel(
+    tmp_path: Path, build_program: str, faults: dict[str, str]
+) -> None:
+    build(tmp_path, "libOpenCL.so.1", LOADER, f"-DBUILD={build_program}")
+    (tmp_path / "pyopencl.py").write_text(PYOPENCL)
+    environ = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    seen = probe(sys.executable, environ, None)
+    assert seen is not None
+    assert seen.opencl is not None
+    assert seen.opencl.devices == ("G",)
+    assert seen.opencl.faults == faults
+
+
+def test_that_no_opencl_kernel_compiles_is_in_the_verdict(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = Seen(opencl=mute("error: unknown target CPU 'generic'"))
+    monkeypatch.setattr("ai_prof.cli.doctor.gather", fixed(with_facts(seen=seen, driver=None)))
+    assert main(["doctor"]) == 0  # the reference workloads know the way out
+    said = capsys.readouterr().out
+    assert said.endswith("A capture of OpenCL programs can work here, once their kernels compile.\n")
 
 
 def test_a_library_that_is_no_cupti_is_none(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ai_prof.collect.doctor import Check, capturable, examine, exit_code
+from ai_prof.collect.doctor import COMPILER, Check, capturable, examine, exit_code
 from ai_prof.collect.doctor_facts import gather
 from ai_prof.errors import EXIT_ENVIRONMENT, EXIT_PASS, UsageError
 
@@ -50,8 +50,11 @@ def run(args: argparse.Namespace) -> int:
 
 def verdict(checks: Sequence[Check]) -> str:
     """The last line, for the exit code that `exit_code` gives."""
+    programs = capturable(checks)
+    mute = "OpenCL" in programs and any(check.name == COMPILER for check in checks)
+    but = ", once their kernels compile" if mute and len(programs) == 1 else ""
     return {
-        EXIT_PASS: f"A capture of {' and '.join(capturable(checks))} programs can work here.",
+        EXIT_PASS: f"A capture of {' and '.join(programs)} programs can work here{but}.",
         EXIT_ENVIRONMENT: "A capture can't work here until what is blocked is mended.",
     }.get(exit_code(checks), "There is no device to capture.")
 

@@ -26,6 +26,11 @@ UNRESTRICT = (
     "in a container: start it with --cap-add SYS_ADMIN"
 )
 OPENCL = "pip install pyopencl pocl-binary-distribution (x86-64), or the distribution's PoCL"
+COMPILER = "OpenCL compiler"
+NEWER_POCL = (
+    "this PoCL is older than the CPU: install a newer one, the distribution's or conda-forge's, or have the "
+    "program call `teach` of pocl_cpu.py, which `ai-prof init --device opencl` writes"
+)
 
 
 class Check(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -45,7 +50,8 @@ def examine(facts: Facts) -> list[Check]:
         probed = [Check("devices", "blocked", f"{facts.python} did not say what it finds", remedy)]
     else:
         cuda = _cuda(seen.cuda, seen.cupti, facts)
-        probed = [*cuda, _opencl(seen.opencl, facts, needed=cuda[0].status != "ok")]
+        opencl = _opencl(seen.opencl, facts, needed=cuda[0].status != "ok")
+        probed = [*cuda, opencl, *_compiler(seen.opencl)]
     return [_library(facts), *probed, *_others(facts), _memory(facts), _device_memory(facts), _ptrace(facts)]
 
 
@@ -136,6 +142,15 @@ def _opencl(opencl: OpenCl | None, facts: Facts, *, needed: bool) -> Check:
         return Check("OpenCL", "ok", text)
     remedy = "use a loader with layers: pyopencl's own, ocl-icd from 2.3 or Khronos' loader from 2021 on"
     return Check("OpenCL", "blocked" if needed else "note", f"{text}; this loader loads no layers", remedy)
+
+
+def _compiler(opencl: OpenCl | None) -> list[Check]:
+    """A compiler that takes no kernel. A note: there is something to capture where the program knows how."""
+    if opencl is None or not opencl.faults:
+        return []
+    text = "; ".join(f"{device} compiles no kernel: {said}" for device, said in opencl.faults.items())
+    remedy = NEWER_POCL if "unknown target CPU" in text else "install another driver for it"
+    return [Check(COMPILER, "note", text, remedy)]
 
 
 def _others(facts: Facts) -> list[Check]:

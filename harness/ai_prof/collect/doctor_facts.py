@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 import psutil
@@ -23,6 +23,7 @@ DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 CGROUP = Path("/sys/fs/cgroup")
 CAP_SYS_PTRACE = 19
+Answer = TypeVar("Answer")
 
 
 class Cuda(msgspec.Struct, frozen=True):
@@ -47,11 +48,15 @@ class Cupti(msgspec.Struct, frozen=True):
 
 
 class OpenCl(msgspec.Struct, frozen=True):
-    """The OpenCL loader; `layers`: it loaded our layer."""
+    """The OpenCL loader; `layers`: it loaded our layer.
+
+    `faults`: what the compilers of some devices say to a kernel that each should take, by device.
+    """
 
     loader: str | None
     layers: bool
     devices: tuple[str, ...]
+    faults: dict[str, str] = {}
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -113,10 +118,21 @@ def probe(python: str, environ: Mapping[str, str], library: str | None) -> Seen 
         for name, value in environ.items()
         if name not in ours and (not name.startswith("AI_PROF_") or name == "AI_PROF_CUPTI")
     }
-    command = [python, "-c", PROBE.read_text(encoding="utf-8"), library or ""]
+    seen = ask(python, library or "", env, Seen)
+    if seen is None or seen.opencl is None or not seen.opencl.devices:
+        return seen
+    faults = ask(python, "build", env, dict[str, str])
+    if faults is None:
+        faults = dict.fromkeys(seen.opencl.devices, "the compiler crashed or hung")
+    return msgspec.structs.replace(seen, opencl=msgspec.structs.replace(seen.opencl, faults=faults))
+
+
+def ask(python: str, argument: str, env: Mapping[str, str], answer: type[Answer]) -> Answer | None:
+    """What the probe prints; None where it does not start, crashes or hangs."""
+    command = [python, "-c", PROBE.read_text(encoding="utf-8"), argument]
     try:
         done = subprocess.run(command, env=env, capture_output=True, check=True, timeout=PROBE_TIMEOUT_S)
-        return msgspec.json.decode(done.stdout.splitlines()[-1], type=Seen)
+        return msgspec.json.decode(done.stdout.splitlines()[-1], type=answer)
     except (OSError, subprocess.SubprocessError, msgspec.DecodeError, IndexError):
         return None
 

@@ -1,7 +1,8 @@
 """What one interpreter's processes would find: driver, libcupti, OpenCL. Printed as JSON.
 
 Run as a script by the interpreter that is examined, so nothing but the standard library. A driver may hang or
-crash: it does so in this process alone. Arguments: the native library, or "" where there is none.
+crash: it does so in this process alone. Arguments: the native library, or "" where there is none; or `build`,
+which has every OpenCL device compile a kernel instead, since a compiler may crash as well.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ WHEELS = ((13, "nvidia/cu13/lib/libcupti.so.13"), (12, "nvidia/cuda_cupti/lib/li
 RUNTIMES = ((13, "nvidia/cu13/lib/libcudart.so.13"), (12, "nvidia/cuda_runtime/lib/libcudart.so.12"))
 TOOLKIT = ("", "/usr/local/cuda/extras/CUPTI/lib64/", "/usr/local/cuda/lib64/")
 CONCURRENT_KERNEL = 10
+BUILD_LOG = 0x1183
+KERNEL = b"kernel void one(global int *x) { *x = 1; }"
 
 
 def opened(path: str) -> ctypes.CDLL | None:
@@ -133,32 +136,79 @@ def devices_of_system() -> list[str] | None:
     loader = opened("libOpenCL.so.1")
     if loader is None:
         return None
+    return [name for platform in platforms(loader) for name in device_names(loader, platform)]
+
+
+def platforms(loader: ctypes.CDLL) -> list[int | None]:
+    """The platforms that a loader finds."""
     count = ctypes.c_uint32(0)
     if loader.clGetPlatformIDs(0, None, ctypes.byref(count)) != 0:
         return []
-    platforms = (ctypes.c_void_p * count.value)()
-    loader.clGetPlatformIDs(count, platforms, None)
-    return [name for platform in platforms for name in device_names(loader, platform)]
+    found = (ctypes.c_void_p * count.value)()
+    loader.clGetPlatformIDs(count, found, None)
+    return list(found)
 
 
 def device_names(loader: ctypes.CDLL, platform: int | None) -> list[str]:
     """The names of one platform's devices."""
-    every, name_of = ctypes.c_uint64(0xFFFFFFFF), 0x102B
-    count = ctypes.c_uint32(0)
+    return [device_name(loader, device) for device in device_ids(loader, platform)]
+
+
+def device_ids(loader: ctypes.CDLL, platform: int | None) -> list[ctypes.c_void_p]:
+    """One platform's devices."""
+    every, count = ctypes.c_uint64(0xFFFFFFFF), ctypes.c_uint32(0)
     if loader.clGetDeviceIDs(ctypes.c_void_p(platform), every, 0, None, ctypes.byref(count)) != 0:
         return []
     devices = (ctypes.c_void_p * count.value)()
     loader.clGetDeviceIDs(ctypes.c_void_p(platform), every, count, devices, None)
-    names = []
-    for device in devices:
-        text = ctypes.create_string_buffer(256)
-        loader.clGetDeviceInfo(ctypes.c_void_p(device), name_of, ctypes.c_size_t(255), text, None)
-        names.append(text.value.decode(errors="replace"))
-    return names
+    return [ctypes.c_void_p(device) for device in devices]
+
+
+def device_name(loader: ctypes.CDLL, device: ctypes.c_void_p) -> str:
+    """A device's name."""
+    text, name_of = ctypes.create_string_buffer(256), 0x102B
+    loader.clGetDeviceInfo(device, name_of, ctypes.c_size_t(255), text, None)
+    return text.value.decode(errors="replace")
+
+
+def faults() -> dict[str, str]:
+    """The OpenCL devices that compile no kernel, by name, and what they say to one."""
+    if importlib.util.find_spec("pyopencl"):
+        import pyopencl  # noqa: F401, PLC0415 - brings its own loader
+    loader = ctypes.CDLL(mapped("libOpenCL") or "libOpenCL.so.1")
+    devices = [device for platform in platforms(loader) for device in device_ids(loader, platform)]
+    said = {device_name(loader, device): build_error(loader, device) for device in devices}
+    return {name: error for name, error in said.items() if error}
+
+
+def build_error(loader: ctypes.CDLL, device: ctypes.c_void_p) -> str | None:
+    """What the device's compiler says to a kernel; None where it takes it."""
+    error, source = ctypes.c_int(0), ctypes.c_char_p(KERNEL)
+    loader.clCreateContext.restype = loader.clCreateProgramWithSource.restype = ctypes.c_void_p
+    context = ctypes.c_void_p(
+        loader.clCreateContext(None, 1, ctypes.byref(device), None, None, ctypes.byref(error))
+    )
+    if error.value != 0:
+        return f"clCreateContext gave {error.value}"
+    program = ctypes.c_void_p(
+        loader.clCreateProgramWithSource(context, 1, ctypes.byref(source), None, ctypes.byref(error))
+    )
+    result = loader.clBuildProgram(program, 0, None, None, None, None)
+    if result == 0:
+        return None
+    size = ctypes.c_size_t(0)
+    loader.clGetProgramBuildInfo(program, device, BUILD_LOG, ctypes.c_size_t(0), None, ctypes.byref(size))
+    log = ctypes.create_string_buffer(size.value + 1)
+    loader.clGetProgramBuildInfo(program, device, BUILD_LOG, size, log, None)
+    lines = log.value.decode(errors="replace").split("\n")
+    return next((line for line in lines if line.strip()), f"clBuildProgram gave {result}")
 
 
 def main() -> None:
     """Print what there is."""
+    if sys.argv[1:] == ["build"]:
+        print(json.dumps(faults()))
+        return
     seen = driver()
     version = int(str(seen["version"])) if seen else 0
     works = seen is not None and seen["init"] == 0 and bool(seen["devices"])

@@ -29,9 +29,10 @@ def sha(number: int) -> str:
     return f"{number:02x}" * 20
 
 
-def build(number: int, slower: float = 1.0, **facts: object):
+def build(number: int, slower: float = 1.0, structure: dict[str, int | None] | None = None, **facts: object):
     """The verdict of one build; three runs of one workload."""
-    runs = Machine(number, session_sd=0.002).session(f"s{number}", slower=slower)
+    machine = Machine(number, session_sd=0.002)
+    runs = machine.session(f"s{number}", slower=slower, structure=structure)
     workload = WorkloadVerdict(workload=WORKLOAD, reason=Reason.PASS, candidate_runs=runs)
     started = (START + timedelta(days=number)).isoformat()
     values = {"device": "cuda", "machine_key": "k", "commit": sha(number), "finished": started, **facts}
@@ -58,6 +59,41 @@ def test_the_commit_of_a_change_is_named(capsys):
     out = capsys.readouterr().out
     assert sha(23)[:12] in out
     assert "iteration latency" in out
+
+
+def test_few_builds_and_uncommitted_ones_are_told_as_what_they_are(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for number, slower in enumerate((1.0, 1.25, 1.25, 1.5)):
+        remember(tmp_path, build(number, slower, commit=sha(7), dirty=number > 0))
+    assert main(["history", "--metric", "iteration_ms", "--json"]) == 0
+    (level,) = json.loads(capsys.readouterr().out)
+    assert (level["points"], level["uncommitted"], level["dirty"]) == (4, 3, False)
+    assert level["highest"] / level["lowest"] == pytest.approx(1.5, rel=0.02)
+    assert main(["history"]) == 0
+    out = capsys.readouterr().out
+    assert "4 (3 uncommitted)" in out
+    assert out.endswith("shows from 10 builds on, 5 on each side; that of a count at once.\n")
+
+
+@pytest.mark.usefixtures("kept")
+def test_enough_builds_need_no_word_about_it(capsys):
+    assert main(["history"]) == 0
+    assert "on each side" not in capsys.readouterr().out
+
+
+def test_a_count_is_listed_where_it_changed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for number, kernels in enumerate((100, 100, 140, None)):
+        remember(tmp_path, build(number, structure={"kernels": kernels}, dirty=number == 2))
+    assert main(["history"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    (new,) = [row for row in rows if row[:2] == ["140", "+40"]]
+    assert new[-1] == sha(2)[:12] + "+"
+    assert ["kernels", "100"] in [row[:2] for row in rows]
+    assert "synchronizes" not in {row[0] for row in rows if row}
+    assert main(["history", "--metric", "syncs", "--json"]) == 0
+    (level,) = json.loads(capsys.readouterr().out)
+    assert (level["median"], level["points"]) == (1, 4)
 
 
 def test_what_is_exported_is_imported_once(kept, tmp_path, capsys):

@@ -10,13 +10,13 @@ import msgspec
 import numpy as np
 
 from ai_prof.errors import BaselineError
-from ai_prof.gate.metrics import TOTALS
+from ai_prof.gate.metrics import COUNTS, TOTALS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from ai_prof.gate.model import BuildVerdict, WorkloadVerdict
+    from ai_prof.gate.model import BuildVerdict, Run, WorkloadVerdict
 
 FILE = "history.sqlite"
 VERSION = 1
@@ -34,6 +34,7 @@ CREATE TABLE IF NOT EXISTS points (
 class Point(msgspec.Struct, frozen=True, kw_only=True):
     """One metric of one workload in one build: the median over `runs` fresh processes, in the metric's unit.
 
+    A count is there where it was the same in every iteration of every run.
     `started` is RFC 3339, UTC; `reason` is the workload's verdict.
     """
 
@@ -114,24 +115,38 @@ def from_lines(data: bytes, path: Path) -> list[Point]:
 
 def _points(verdict: BuildVerdict, workload: WorkloadVerdict) -> Iterator[Point]:
     runs = [run for run in workload.candidate_runs or workload.confirm_head if run.problem is None]
-    for metric in TOTALS:
-        values = [value for run in runs if (value := run.metrics.get(metric.key)) is not None]
-        finite = [value for value in values if np.isfinite(value)]
-        if finite:
+    for key, values in [*_totals(runs), *_counts(runs)]:
+        if values:
             yield Point(
                 run_id=verdict.run_id,
                 workload=workload.workload,
-                metric=metric.key,
+                metric=key,
                 machine_key=verdict.machine_key,
                 started=verdict.started,
                 session=runs[0].session,
                 host=runs[0].host,
                 commit=verdict.commit,
                 dirty=verdict.dirty,
-                runs=len(finite),
-                value=float(np.median(finite)),
+                runs=len(values),
+                value=float(np.median(values)),
                 reason=workload.reason.value,
             )
+
+
+def _totals(runs: Sequence[Run]) -> Iterator[tuple[str, list[float]]]:
+    """The finite values of each total."""
+    for metric in TOTALS:
+        values = (run.metrics.get(metric.key) for run in runs)
+        yield metric.key, [value for value in values if value is not None and np.isfinite(value)]
+
+
+def _counts(runs: Sequence[Run]) -> Iterator[tuple[str, list[float]]]:
+    """The values of each count that is the same in every run."""
+    for metric in COUNTS:
+        values = [run.structure.get(metric.key) for run in runs]
+        same = [float(value) for value in values if value is not None and value == values[0]]
+        if len(same) == len(runs):
+            yield metric.key, same
 
 
 @contextmanager

@@ -15,10 +15,10 @@ from ai_prof.baselines import history
 from ai_prof.cli import add_verb
 from ai_prof.cli.console import OutputConsole
 from ai_prof.errors import NothingToCompareError, UsageError
-from ai_prof.gate.changes import change_points
-from ai_prof.gate.metrics import METRICS, TOTALS
+from ai_prof.gate.changes import LEAST, change_points
+from ai_prof.gate.metrics import COUNTS, METRICS, TOTALS
 from ai_prof.gate.values import effect_of
-from ai_prof.report.format import NOTHING, change, value
+from ai_prof.report.format import NOTHING, change, count, count_change, number, plotted, value
 from ai_prof.runs.stored import LOCAL
 
 if TYPE_CHECKING:
@@ -26,22 +26,30 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ai_prof.baselines.history import Point
+    from ai_prof.gate.metrics import Metric
 
 
 SHOWN = 12  # digits of a commit
 
 
 class Level(msgspec.Struct, frozen=True, kw_only=True):
-    """Values between two changes. `since` and `commit` are the first one's, `before` the commit before."""
+    """Values between two changes. `since` and `commit` are the first one's, `before` the commit before.
+
+    `dirty`: the first one was of uncommitted changes on that commit; `uncommitted`: how many of them were.
+    """
 
     machine_key: str
     workload: str
     metric: str
     since: str
     commit: str | None
+    dirty: bool
     before: str | None
     points: int
+    uncommitted: int
     median: float
+    lowest: float
+    highest: float
     change: float | None  # from the level before; relative for times, a difference for ratios
 
 
@@ -53,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workload", metavar="NAME", help="this workload alone")
     parser.add_argument(
         "--metric",
-        choices=[m.key for m in TOTALS],
+        choices=[m.key for m in (*TOTALS, *COUNTS)],
         metavar="METRIC",
         help="this metric alone, such as iteration_ms",
     )
@@ -105,7 +113,7 @@ def levels_of(series: Sequence[Point]) -> list[Level]:
     """The levels of one series, oldest first."""
     metric = METRICS[series[0].metric]
     values = [point.value for point in series]
-    edges = [0, *change_points([metric.y(v) for v in values]), len(values)]
+    edges = [0, *_changes(metric, values), len(values)]
     levels: list[Level] = []
     for low, high in itertools.pairwise(edges):
         first = series[low]
@@ -117,32 +125,61 @@ def levels_of(series: Sequence[Point]) -> list[Level]:
                 metric=first.metric,
                 since=first.started,
                 commit=first.commit,
+                dirty=first.dirty,
                 before=series[low - 1].commit if low else None,
                 points=high - low,
+                uncommitted=sum(point.dirty for point in series[low:high]),
                 median=median,
+                lowest=min(values[low:high]),
+                highest=max(values[low:high]),
                 change=effect_of(metric, levels[-1].median, median) if levels else None,
             )
         )
     return levels
 
 
+def _changes(metric: Metric, values: Sequence[float]) -> list[int]:
+    """Where a new level begins; a count is exact, and any other one is new."""
+    if metric.role == "structure":
+        return [i for i in range(1, len(values)) if values[i] != values[i - 1]]
+    return change_points([metric.y(value) for value in values])
+
+
 def show(levels: Sequence[Level]) -> None:
     """Print one line a level, a table a workload; those of one series follow one another."""
+    console = OutputConsole(highlight=False)
+    few = False
     for (key, workload), of_one in itertools.groupby(levels, key=lambda lv: (lv.machine_key, lv.workload)):
         table = Table(title=f"{workload}, {key}", title_justify="left", box=None)
         table.add_column("metric", no_wrap=True)
-        for name in ("level", "change", "builds"):
-            table.add_column(name, justify="right", no_wrap=True)
+        for name in ("level", "range", "change", "builds"):
+            table.add_column(name, justify="right", no_wrap=name in {"level", "change"})
         for name in ("since", "commit"):
             table.add_column(name, no_wrap=True)
-        for level in of_one:
-            metric = METRICS[level.metric]
-            table.add_row(
-                metric.label if level.change is None else "",
-                value(level.median, metric.unit),
-                change(level.change, metric.unit),
-                str(level.points),
-                level.since[:10],
-                (level.commit or NOTHING)[:SHOWN],
-            )
-        OutputConsole().print(table)
+        for metric, series in itertools.groupby(of_one, key=lambda level: level.metric):
+            rows = list(series)
+            counted = METRICS[metric].role == "structure"
+            few |= not counted and sum(level.points for level in rows) < 2 * LEAST
+            if not counted or len(rows) > 1:
+                for level in rows:
+                    table.add_row(*_row(level))
+        console.print(table)
+    if few:
+        told = f"A change shows from {2 * LEAST} builds on, {LEAST} on each side; that of a count at once."
+        console.print(told, soft_wrap=True)
+
+
+def _row(level: Level) -> tuple[str, ...]:
+    """The cells of one level."""
+    metric = METRICS[level.metric]
+    name = metric.label if level.change is None else ""
+    when = (level.since[:10], (level.commit or NOTHING)[:SHOWN] + ("+" if level.dirty else ""))
+    dirty = f" ({level.uncommitted} uncommitted)" if level.uncommitted else ""
+    builds = f"{level.points}{dirty}"
+    if metric.role == "structure":
+        told = count(round(level.median), metric.key)
+        step = count_change(0, round(level.change), metric.key) if level.change is not None else NOTHING
+        return (name, told, "", step, builds, *when)
+    ends = (number(plotted(end, metric.unit)) for end in (level.lowest, level.highest))
+    told = value(level.median, metric.unit)
+    return (name, told, " to ".join(ends), change(level.change, metric.unit), builds, *when)

@@ -24,9 +24,11 @@ CANDIDATES = 3  # runs of a candidate
 class Held(msgspec.Struct, frozen=True, kw_only=True):
     """One metric of a baseline.
 
-    `spread` is the standard deviation between sessions and `mde` the smallest effect that three runs show
-    with 80 % power, relative for times, differences for ratios; None where one session tells none, or for a
-    count, which is compared exactly. `drift` is the effect since the anchor, accepted changes apart.
+    `spread` is the standard deviation between sessions and `mde` the smallest effect that three runs of
+    another session show with 80 % power, relative for times, differences for ratios; None where one session
+    tells none, or for a count, which is compared exactly. `mde_in_session` is that of three runs of the
+    baseline's own and only session, which the gate compares by launches. `drift` is the effect since the
+    anchor, accepted changes apart.
     """
 
     metric: str
@@ -35,14 +37,19 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     value: float | None
     spread: float | None = None
     mde: float | None = None
+    mde_in_session: float | None = None
     drift: float | None = None
 
 
 def contents(baseline: Baseline, rules: Rules, priors: Mapping[str, Prior]) -> list[Held]:
     """Every metric and count of the baseline, in the table's order."""
-    # A candidate of another day: what these runs share with their own session would make it look sharper.
-    last = [msgspec.structs.replace(run, session="") for run in baseline.runs[-CANDIDATES:]]
-    compared = {c.metric.key: c for c in screen.screen(baseline.runs, last, rules, priors)}
+    last = baseline.runs[-CANDIDATES:]
+    # As if of another day: what these runs share with their own session would make it look sharper.
+    strangers = [msgspec.structs.replace(run, session="") for run in last]
+    compared, own = (
+        {c.metric.key: c for c in screen.screen(baseline.runs, candidate, rules, priors)}
+        for candidate in (strangers, last)
+    )
     anchor = baseline.anchor
     pinned = acceptance.moved(anchor.runs, anchor.accepted, rules) if anchor else []
     held = []
@@ -59,6 +66,7 @@ def contents(baseline: Baseline, rules: Rules, priors: Mapping[str, Prior]) -> l
                 value=item.baseline,
                 spread=float(np.std(values, ddof=1)) if len(values) > 1 else None,
                 mde=item.mde,
+                mde_in_session=own[key].mde if baseline.sessions == 1 else None,
                 drift=effect_of(metric, was, item.baseline) if was is not None else None,
             )
         )

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from ai_prof.baselines.store import Baseline, Entry
     from ai_prof.gate.model import Acceptance
 
+ONE_SESSION = (
+    "Runs of its own session (the same boot, within the hour) are held against it by how launches differ, "
+    "later ones by how sessions do, which one session can't tell: refresh it on other days."
+)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of both."""
@@ -115,14 +120,19 @@ def _show(path: Path, baseline: Baseline, held: list[Held], wanted: list[Accepta
         title=f"{baseline.workload}, {baseline.machine_key}: {size}{kind}", title_justify="left", box=None
     )
     table.add_column("metric")
-    for name in ("value", "spread", "detectable", "since the anchor"):
+    detectable = ("detectable",) if baseline.sessions > 1 else ("detectable in its hour", "later")
+    for name in ("value", "spread", *detectable, "since the anchor"):
         table.add_column(name, justify="right")
     for row in held:
-        spread, mde = (threshold(number, row.unit) for number in (row.spread, row.mde))
+        spread = threshold(row.spread, row.unit)
+        sizes = [row.mde] if baseline.sessions > 1 else [row.mde_in_session, row.mde]
+        mde = [threshold(size, row.unit) for size in sizes]
         if METRICS[row.metric].role == "structure":
-            mde = "exact" if row.value is not None else "varies"
-        table.add_row(row.label, value(row.value, row.unit), spread, mde, change(row.drift, row.unit))
+            mde = ["exact" if row.value is not None else "varies"] * len(sizes)
+        table.add_row(row.label, value(row.value, row.unit), spread, *mde, change(row.drift, row.unit))
     console.print(table)
+    if baseline.sessions == 1:
+        console.print(ONE_SESSION, highlight=False, soft_wrap=True)
     for each in wanted:
         console.print(f"{each.metric}: {note(each)}", markup=False, highlight=False)
     console.print(str(path), style="dim", markup=False, highlight=False, soft_wrap=True)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import lzma
 import re
+from pathlib import Path
 
 import aiprof_file as af
 import pytest
@@ -201,6 +203,22 @@ def test_text_names_the_cause_first_in_few_lines(tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 12
     assert "idle 61.4% of the time: waiting for data 60.3%" in lines[0]
+
+
+@pytest.mark.parametrize("name", ["loader_0", "search", "wait"])
+def test_the_causes_of_the_first_line_add_up_to_the_idle_time(name, tmp_path, capsys):
+    packed = Path(__file__).parent / "captures" / "h200" / f"{name}.aiprof.xz"
+    (tmp_path / "h-1-0.aiprof").write_bytes(lzma.decompress(packed.read_bytes()))
+    assert cli.main(["summary", "--input", str(tmp_path)]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    idle, *causes = (float(share) for share in re.findall(r"([\d.]+)%", first))
+    assert sum(causes) == pytest.approx(idle, abs=0.25)  # each is rounded to 0.1
+    assert ("others" in first) == (name != "loader_0")
+
+
+def test_text_says_which_figure_of_the_iterations_it_gives(tmp_path, capsys):
+    assert cli.main(["summary", "--input", str(loop().write(tmp_path))]) == 0
+    assert "20 iterations of 829 us (median; p5 829 us, p95 829 us)." in capsys.readouterr().out
 
 
 def test_text_sets_no_saving_beside_an_iteration_that_is_shorter(tmp_path, capsys):

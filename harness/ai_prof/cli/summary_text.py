@@ -36,9 +36,7 @@ def render(summary: Summary, *, gaps: bool = False) -> str:
 
 def _device(device: DeviceSummary) -> list[str]:
     rank = "" if device.rank is None else f" (rank {device.rank})"
-    causes = sorted(device.gap_causes.items(), key=lambda item: -item[1])
-    leading = [(cause, share) for cause, share in causes if share >= _NOTABLE][:_NAMED]
-    named = ", ".join(f"{CAUSES[cause]} {share:.1%}" for cause, share in leading)
+    named = _causes(device)
     idle = f"idle {device.gap:.1%} of the time" + (f": {named}" if named else "")
     healthy = f"{device.kernel_busy:.1%} (healthy above 85%), idle {device.gap:.1%} (healthy below 15%)"
     return [
@@ -49,6 +47,17 @@ def _device(device: DeviceSummary) -> list[str]:
         f"  {_copies(device)}; {_plural(device.streams, 'stream')}; {_waits(device)}.",
         *(f"  The longest gap: {_gap(gap)}." for gap in device.longest_gaps[:1]),
     ]
+
+
+def _causes(device: DeviceSummary) -> str:
+    """The leading causes of gap, and what the others add up to; one other is named as well."""
+    causes = sorted(device.gap_causes.items(), key=lambda item: -item[1])
+    notable = [(CAUSES[cause], share) for cause, share in causes if share >= _NOTABLE]
+    leading = notable if len(notable) == _NAMED + 1 else notable[:_NAMED]
+    others = device.gap - sum(share for _, share in leading)
+    if others >= _NOTABLE and leading:
+        leading = [*leading, ("others", others)]
+    return ", ".join(f"{name} {share:.1%}" for name, share in leading)
 
 
 def _gap_table(device: DeviceSummary) -> list[str]:
@@ -76,7 +85,7 @@ def _window(device: DeviceSummary) -> str:
     if device.window == "span":
         return f"Seen over {_ms(device.window_ns / 1e6)}, from the first operation to the last."
     sure = "" if found.confidence == 1 else f", found with confidence {found.confidence:.0%}"
-    spread = f"p5 {_ms(found.p5_ms)}, p95 {_ms(found.p95_ms)}"
+    spread = f"median; p5 {_ms(found.p5_ms)}, p95 {_ms(found.p95_ms)}"
     return f"Seen over {_plural(found.count, 'iteration')} of {_ms(found.median_ms)} ({spread}){sure}."
 
 

@@ -132,7 +132,7 @@ def side(side: Side) -> str:
     else:
         low, high = fmt.value(side.p5_ms, "ms"), fmt.value(side.p95_ms, "ms")
         spread = f"{fmt.plural(side.iterations, 'iteration')} of {fmt.value(side.median_ms, 'ms')} "
-        spread += f"(p5 {low}, p95 {high})"
+        spread += f"(median; p5 {low}, p95 {high})"
     return f"{side.command or ', '.join(side.files)} on {', '.join(side.devices)}: {spread}"
 
 

@@ -8,10 +8,11 @@ import pytest
 from gate_profiles import decode
 from gate_runs import Machine, make_run
 
-from ai_prof.baselines import store
+from ai_prof.baselines import accepted, store
 from ai_prof.cli import main
 from ai_prof.errors import NothingToCompareError
 from ai_prof.gate.calibration import calibrate
+from ai_prof.gate.model import Acceptance
 
 NAMES = ("train", "decode", "serve")
 
@@ -76,3 +77,13 @@ def test_the_command_reads_the_store(tmp_path, monkeypatch, capsys):
     assert main(["calibrate", "--draws", "20", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["machines"]["cuda-x"]["independent"] == 10
     assert main(["calibrate", "--draws", "0"]) == 2
+
+
+def test_what_was_accepted_of_a_baseline_is_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    origin = store.Origin(who="ada", why="first", when="2026-01-01T00:00:00Z")
+    runs = stored()["train"]
+    one = store.Baseline(workload="train", machine_key="cuda-x", backend="cuda", origin=origin, runs=runs)
+    path = store.save(tmp_path / "baselines", one)
+    accepted.add(path, one, [Acceptance(metric="syncs", old=1, new=2, who="ada", why="wanted", when="")])
+    assert main(["calibrate", "--draws", "20"]) == 0

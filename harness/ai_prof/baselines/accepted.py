@@ -34,7 +34,7 @@ class _File(msgspec.Struct, kw_only=True):
 
 def path_of(baseline: Path) -> Path:
     """Where the accepted changes of the baseline at that path lie."""
-    return baseline.with_name(f"{baseline.stem}.accepted.json")
+    return baseline.with_name(f"{baseline.stem}{store.ACCEPTED}")
 
 
 def load(path: Path, baseline: store.Baseline) -> list[Acceptance]:

@@ -16,7 +16,7 @@ from ai_prof.gate.metrics import Backend
 from ai_prof.gate.model import Anchor, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
     from ai_prof.timeline.profile import Profile
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SCHEMA = f"ai-prof/baseline/{VERSION}"
 NO_PROFILES: Mapping[str, Profile] = {}
 PROFILES_LIMIT = 2_000_000  # bytes; a repository keeps every version of them
+ACCEPTED = ".accepted.json"  # how the name of a file ends that holds what was accepted of a baseline
 SPENT = 3  # runs, a session's: a fresh base is compared instead of them wherever it can be run
 
 
@@ -128,6 +129,20 @@ def load(root: Path, machine_key: str, workload: str) -> Baseline | None:
             f"compare; record one here with `ai-prof gate --record`"
         )
     return baseline
+
+
+def every(folders: Iterable[Path], names: Collection[str] = ()) -> list[tuple[Path, Baseline]]:
+    """The baselines of every machine in the folders, by path; of all workloads where no name is given.
+
+    Raises as `load` does.
+    """
+    paths = [path for folder in folders for path in sorted(folder.glob("*/*.json"))]
+    found = [
+        (path, load(path.parents[1], path.parent.name, path.stem))
+        for path in paths
+        if not path.name.endswith(ACCEPTED) and (not names or path.stem in names)
+    ]
+    return [(path, baseline) for path, baseline in found if baseline is not None]
 
 
 def _decode(data: bytes, path: Path) -> Baseline:

@@ -89,14 +89,7 @@ def find(args: argparse.Namespace) -> list[tuple[Path, Baseline]]:
     folders = (
         [args.baselines] if args.baselines else [root / load(root).baselines, root / LOCAL / "baselines"]
     )
-    paths = [path for folder in folders for path in sorted(folder.glob("*/*.json"))]
-    found = []
-    for path in paths:
-        if path.name.endswith(".accepted.json") or (args.workload and path.stem not in args.workload):
-            continue
-        baseline = store.load(path.parents[1], path.parent.name, path.stem)
-        if baseline is not None:
-            found.append((path, baseline))
+    found = store.every(folders, args.workload)
     if not found:
         named = " of " + ", ".join(args.workload) if args.workload else ""
         raise NothingToCompareError(

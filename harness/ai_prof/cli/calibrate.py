@@ -42,12 +42,8 @@ def run(args: argparse.Namespace) -> int:
     settings = load(root)
     folders = [args.baselines] if args.baselines else [root / settings.baselines, root / LOCAL / "baselines"]
     machines: dict[str, dict[str, tuple[store.Baseline, Path]]] = {}
-    for folder in folders:
-        for path in sorted(folder.glob("*/*.json")):
-            key = path.parent.name
-            baseline = store.load(folder, key, path.stem)
-            if baseline is not None:
-                machines.setdefault(key, {}).setdefault(path.stem, (baseline, path))
+    for path, baseline in store.every(folders):
+        machines.setdefault(baseline.machine_key, {}).setdefault(baseline.workload, (baseline, path))
     if not machines:
         raise NothingToCompareError(f"no baselines in {' or '.join(map(str, folders))}: record some first")
     rules = _rules(root / settings.workloads)

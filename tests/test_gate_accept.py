@@ -141,6 +141,7 @@ def test_a_pull_request_brings_what_it_wants_accepted_of_its_targets_baselines(t
     page = write_reports(build, tmp_path / "downloaded")
     report = str(page.with_name("report.json"))
     assert main(["accept", WORKLOAD, "syncs", "--reason", "wanted", "--report", report]) == 0
+    assert f"baselines/{KEY}/train.accepted.json: commit it with the change" in capsys.readouterr().err
     (found,) = stored.load([target], KEY, [WORKLOAD], own)[WORKLOAD].accepted
     assert (found.metric, found.old, found.new, found.report) == ("syncs", 1, 2, "r1")
     assert stored.load([target], KEY, [WORKLOAD])[WORKLOAD].accepted == []
@@ -177,7 +178,10 @@ def test_a_wanted_change_goes_red_then_green_by_accept_without_a_refresh(project
     assert "syncs of work did not regress in the report" in capsys.readouterr().err
     assert main(["accept", "other", "syncs", "--reason", "wanted"]) == 2
     assert main(["accept", "work", *open_metrics, "--reason", "a larger model"]) == 0
-    assert "kernel_time_ms  accepted by" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "kernel_time_ms  accepted by" in said.out
+    assert "written to .ai-prof/baselines/" in said.err
+    assert "it stays here, as its baseline does; `ai-prof baseline refresh` makes one to" in said.err
 
     assert project.gate() == 0
     out = capsys.readouterr().out

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from ai_prof.baselines import accepted, store
+from ai_prof.baselines.files import place
+from ai_prof.cli import say
 from ai_prof.cli.settings import load
 from ai_prof.errors import UsageError
 from ai_prof.gate.acceptance import note
@@ -26,8 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.description = (
         "Accept a change that the last `ai-prof gate` reported, by its report. The change is written beside "
-        "the baseline, from -> to, to be committed and reviewed like code. `ai-prof gate` honours it until "
-        "the next refresh; what goes beyond it is a regression again."
+        "the baseline, from -> to, to be committed and reviewed like code; of a baseline in .ai-prof/ it "
+        "stays on this machine. `ai-prof gate` honours it until the next refresh; what goes beyond it is a "
+        "regression again."
     )
     parser.add_argument("workload", metavar="WORKLOAD", help="as the report names it")
     parser.add_argument(
@@ -61,8 +63,15 @@ def run(args: argparse.Namespace) -> int:
     file = accepted.add(path, baseline, changes)
     for change in changes:
         print(f"{workload.workload}  {change.metric}  {note(change)}")
-    sys.stderr.write(f"ai-prof: written to {file}: commit it with the change\n")
+    say(f"written to {place(file)}: {_whose(file, root)}")
     return 0
+
+
+def _whose(file: Path, root: Path) -> str:
+    """Who gates by it: what is accepted of a baseline that only this machine has is of no use to others."""
+    if file.is_relative_to(root / LOCAL):
+        return "it stays here, as its baseline does; `ai-prof baseline refresh` makes one to be committed"
+    return "commit it with the change"
 
 
 def newest_report(folder: Path) -> Path:

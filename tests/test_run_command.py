@@ -105,6 +105,24 @@ def test_what_follows_the_program_is_its_own(dashes, tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("work", "told"),
+    [
+        ("", True),
+        ("import pyopencl as cl; cl.create_some_context(interactive=False)", True),
+        (f"import os, pathlib\n{WORK}", False),
+    ],
+)
+def test_a_program_that_fails_before_its_device_work_is_said_to(work, told, tmp_path, capfd):
+    if "pyopencl" in work:
+        pytest.importorskip("pyopencl")
+    program = tmp_path / "main.py"
+    program.write_text(f"import sys\n{work}\nsys.exit(9)")
+    assert main(["run", "--output", str(tmp_path / "out"), "--", sys.executable, str(program)]) == 9
+    said = "the program ended with exit code 9 before any device work was recorded"
+    assert (said in capfd.readouterr().err) == told
+
+
 def test_no_program_is_a_line_that_shows_how(capsys):
     for words in ([], ["--"]):
         assert main(["run", *words]) == 2

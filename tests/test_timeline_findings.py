@@ -18,6 +18,7 @@ from ai_prof.timeline.gaps import PLACES, placements
 from ai_prof.timeline.operations import busy_devices
 from ai_prof.timeline.summary import summarise
 from ai_prof.timeline.tag import tag
+from ai_prof.trace.model import CallKind
 from ai_prof.trace.open import open_trace
 from ai_prof.trace.readers import native
 
@@ -268,9 +269,25 @@ def test_an_empty_capture_gets_advice(tmp_path, capsys):
     path = af.Program().write(tmp_path)
     (finding,) = summarise(open_trace(path)).findings
     assert finding.id == "no-device-work"
-    assert len(finding.actions) == 3
+    assert len(finding.actions) == 4
     assert cli.main(["summary", "--input", str(path)]) == 3
     assert capsys.readouterr().out.startswith("No GPU work: ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "result", "first", "reason"),
+    [
+        (CallKind.LAUNCH, 0, "Start the capture with the program", "the driver gave no records"),
+        (CallKind.LAUNCH, 700, "See whether the program came to its device work", "the program did none"),
+        (CallKind.ALLOC, 0, "See whether the program came to its device work", "the program did none"),
+    ],
+)
+def test_the_driver_is_suspected_only_where_device_work_was_asked_for(tmp_path, kind, result, first, reason):
+    file = af.Capture()
+    file.call("cuCall", 1_000, 2_000, kind=kind, result=result)
+    summary = summarise(open_trace(file.write(tmp_path)))
+    assert summary.findings[0].actions[0].startswith(first)
+    assert reason in summary.reason
 
 
 def test_an_empty_trace_of_another_tool_gets_that_tools_advice(tmp_path):

@@ -26,8 +26,10 @@ from ai_prof.cli.summary_text import render
 from ai_prof.collect.attach import newest_file
 from ai_prof.collect.environment import capture_environment
 from ai_prof.collect.stacks import Samplers, find_py_spy, may_be_sampled_by
-from ai_prof.errors import NothingToCompareError, UsageError
+from ai_prof.errors import NothingToCompareError, TraceError, UsageError
+from ai_prof.timeline.operations import busy_devices
 from ai_prof.timeline.summary import summarise
+from ai_prof.trace.open import open_trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
             with contextlib.suppress(OSError):  # not empty: it holds the capture
                 output.rmdir()
     captured = any(output.glob("*.aiprof"))
+    if code and not (captured and worked(output)):
+        say(f"the program ended with exit code {code} before any device work was recorded")
     sys.stderr.write(f"ai-prof: capture in {output}\n" if captured else "")
     if code:
         return code
@@ -150,6 +154,14 @@ def _marked(mark: str) -> list[psutil.Process]:
     # psutil gives None where an environment cannot be read.
     every = psutil.process_iter(["environ"])
     return [p for p in every if p.pid != os.getpid() and (p.info["environ"] or {}).get(key) == value]
+
+
+def worked(output: Path) -> bool:
+    """Whether the capture in `output` holds device work; one that cannot be read may hold some."""
+    try:
+        return bool(busy_devices(open_trace(output)))
+    except TraceError:
+        return True
 
 
 def tell(output: Path) -> int:

@@ -54,6 +54,9 @@ UNRECORDED = {
 }
 """What to do about a trace without device work, by the tool that recorded it; ours is in ACTIONS."""
 
+NOT_REACHED = "See whether the program came to its device work, or ended with an error before it."
+"""The first thing to do about a capture of ours in which no call asks for device work."""
+
 LOST = {
     "buffer": (
         "Raise AI_PROF_BUFFER_MB (512, then 1024), and AI_PROF_MAX_FILE_MB where it is set, and capture "

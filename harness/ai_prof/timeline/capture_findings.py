@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ai_prof.timeline.advice import ACTIONS, LOST, UNRECORDED
+import numpy as np
+
+from ai_prof.timeline.advice import ACTIONS, LOST, NOT_REACHED, UNRECORDED
 from ai_prof.timeline.finding import Finding, Severity
+from ai_prof.trace.model import CallKind
 
 if TYPE_CHECKING:
     from ai_prof.trace.model import Trace
 
 OF_CAPTURE = frozenset({"no-device-work", "lost-records", "incomplete-capture", "capture-notes"})
+_ASK_FOR_WORK = (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH, CallKind.COPY)
 
 
 def capture_findings(trace: Trace, *, worked: bool) -> list[Finding]:
     """They come before all others; `worked` says whether any device did."""
     found = []
     if not worked:
-        actions = UNRECORDED.get(trace.source.format, ACTIONS["no-device-work"])
+        actions = UNRECORDED.get(trace.source.format, _ours_without_work(trace))
         evidence = {"host_calls": len(trace.calls.start)}
         found.append(Finding("no-device-work", "critical", evidence, 0.0, list(actions)))
     if any(loss.lost for loss in trace.source.losses.values()):
@@ -28,6 +32,17 @@ def capture_findings(trace: Trace, *, worked: bool) -> list[Finding]:
     elif warnings:
         found.append(Finding("capture-notes", "info", {"warnings": warnings}, 0.0, warnings))
     return found
+
+
+def work_asked(trace: Trace) -> int:
+    """How many of the recorded host calls asked for device work, and were not refused."""
+    calls = trace.calls
+    return int((np.isin(calls.kind, _ASK_FOR_WORK) & (calls.result == 0)).sum())
+
+
+def _ours_without_work(trace: Trace) -> tuple[str, ...]:
+    """What to do about a capture of ours without device work; a program that came to none is first."""
+    return ACTIONS["no-device-work"] if work_asked(trace) else (NOT_REACHED, *ACTIONS["no-device-work"])
 
 
 def incomplete(trace: Trace) -> list[str]:

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from ai_prof.timeline.busy import copy_compute_overlap, stream_concurrency
+from ai_prof.timeline.capture_findings import work_asked
 from ai_prof.timeline.causes import CAUSES
 from ai_prof.timeline.communication import comm_exposed
 from ai_prof.timeline.device import DeviceTimeline, Window, device_timeline
@@ -192,11 +193,11 @@ def _share(ns: int, window: int) -> float:
 def _no_work(trace: Trace) -> str:
     if not trace.source.complete:
         return "no device work is in what could be read of it: whether the program did any can't be told"
-    launches = len(trace.calls.start)
-    if launches:
+    asked = work_asked(trace)
+    if asked:
         return (
-            f"{launches} host calls were recorded and no device work: the driver gave no records; "
-            "check that no other profiler holds the device"
+            f"host calls asked for device work ({asked} of them) and none was recorded: "
+            "the driver gave no records; check that no other profiler holds the device"
         )
     how = _HOW_TO_RECORD.get(trace.source.format, "the program did none, or the capture began after it")
     return f"no device work was recorded: {how}"

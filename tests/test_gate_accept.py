@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -177,7 +178,10 @@ def test_a_wanted_change_goes_red_then_green_by_accept_without_a_refresh(project
     assert main(["accept", "work", "syncs", "--reason", "wanted"]) == 2
     assert "syncs of work did not regress in the report" in capsys.readouterr().err
     assert main(["accept", "other", "syncs", "--reason", "wanted"]) == 2
-    assert main(["accept", "work", *open_metrics, "--reason", "a larger model"]) == 0
+    red = max((project.root / "reports").glob("*/report.md"), key=lambda p: p.stat().st_mtime_ns).read_text()
+    command = f'ai-prof accept work {" ".join(open_metrics)} --reason "..."'
+    assert command in red.replace("\\_", "_")
+    assert main([*shlex.split(command)[1:-1], "a larger model"]) == 0
     said = capsys.readouterr()
     assert "kernel_time_ms  accepted by" in said.out
     assert "written to .ai-prof/baselines/" in said.err

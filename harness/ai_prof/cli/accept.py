@@ -12,7 +12,7 @@ from ai_prof.baselines.files import place
 from ai_prof.cli import say
 from ai_prof.cli.settings import load
 from ai_prof.errors import UsageError
-from ai_prof.gate.acceptance import note
+from ai_prof.gate.acceptance import acceptable, note
 from ai_prof.gate.model import Acceptance, BuildVerdict, Reason, WorkloadVerdict
 from ai_prof.runs import checkout
 from ai_prof.runs.stored import LOCAL, now, user
@@ -128,21 +128,7 @@ def same_baseline(
 
 def change_of(workload: WorkloadVerdict, metric: str) -> dict[str, object]:
     """What became worse in a metric or count. Raises UsageError where nothing did."""
-    rows: dict[str, dict[str, object]] = {
-        change.name: {"metric": change.name, "from": change.baseline, "to": change.candidate}
-        for change in workload.structure
-        if change.reason in _OPEN
-    }
-    rows |= {
-        cell.metric: {
-            "metric": cell.metric,
-            "from": cell.baseline,
-            "to": cell.candidate,
-            "place": cell.place,
-        }
-        for cell in workload.cells
-        if cell.reason in _OPEN and cell.baseline is not None and cell.candidate is not None
-    }
+    rows = acceptable(workload, _OPEN)
     if metric not in rows:
         found = ", ".join(rows) or "nothing"
         raise UsageError(f"{metric} of {workload.workload} did not regress in the report; what did: {found}")

@@ -16,10 +16,10 @@ from ai_prof.gate.model import Acceptance, Reason
 from ai_prof.gate.values import number, transformed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from ai_prof.gate.comparison import Comparison
-    from ai_prof.gate.model import Cell, Run
+    from ai_prof.gate.model import Cell, Run, WorkloadVerdict
     from ai_prof.gate.profile_cells import Examined
 
 
@@ -76,6 +76,25 @@ def leave_out_places(seen: Examined, accepted: Sequence[Acceptance], rules: Rule
             cells.append(cell)
             flagged += [finding] if finding is not None else []
     return replace(seen, cells=cells, flagged=flagged)
+
+
+def acceptable(workload: WorkloadVerdict, reasons: Collection[Reason]) -> dict[str, dict[str, object]]:
+    """What of a judged workload may be accepted: of each key that is worse an `Acceptance`'s own fields."""
+    rows: dict[str, dict[str, object]] = {
+        change.name: {"metric": change.name, "from": change.baseline, "to": change.candidate}
+        for change in workload.structure
+        if change.reason in reasons and change.name in METRICS  # kernels by name are counted in `kernels`
+    }
+    return rows | {
+        cell.metric: {
+            "metric": cell.metric,
+            "from": cell.baseline,
+            "to": cell.candidate,
+            "place": cell.place,
+        }
+        for cell in workload.cells
+        if cell.reason in reasons and cell.baseline is not None and cell.candidate is not None
+    }
 
 
 def note(accepted: Acceptance) -> str:

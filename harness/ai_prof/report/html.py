@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from ai_prof.gate.model import Reason
-from ai_prof.report import cause, gaps, history_plot, lanes, plot, provenance, view, why_view, words
+from ai_prof.report import cause, gaps, history_plot, lanes, plot, provenance, remedy, view, why_view, words
 from ai_prof.report import format as fmt
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class Section:
     metrics: list[view.Row]
     unchanged: list[view.Row]
     unseen: str
+    accept: str
     structure: list[view.Row]
     hidden_structure: int
     plotted: bool
@@ -94,7 +95,7 @@ def render(verdict: BuildVerdict, beside: Beside | None = None) -> str:
 
 def _page(verdict: BuildVerdict, detail: Detail, beside: Beside) -> str:
     workloads = view.ordered(verdict.workloads)
-    sections = [_section(w, i, detail, beside, verdict.run_id) for i, w in enumerate(workloads)]
+    sections = [_section(w, i, detail, beside, verdict) for i, w in enumerate(workloads)]
     unchanged = [s for s in sections if view.is_unchanged(s.workload)]
     changed = [s for s in sections if not view.is_unchanged(s.workload)]
     title, tone = view.headline(verdict)
@@ -116,7 +117,9 @@ def _page(verdict: BuildVerdict, detail: Detail, beside: Beside) -> str:
     )
 
 
-def _section(workload: WorkloadVerdict, place: int, detail: Detail, beside: Beside, run_id: str) -> Section:
+def _section(
+    workload: WorkloadVerdict, place: int, detail: Detail, beside: Beside, verdict: BuildVerdict
+) -> Section:
     structure = view.structure_rows(workload)
     rows = view.metric_rows(workload)
     folded = [] if view.is_unchanged(workload) else [row for row in rows if row.reason is Reason.PASS]
@@ -133,6 +136,7 @@ def _section(workload: WorkloadVerdict, place: int, detail: Detail, beside: Besi
         metrics=[row for row in rows if row not in folded],
         unchanged=folded,
         unseen=view.unseen(workload),
+        accept=remedy.command(verdict, workload),
         structure=structure[: detail.structure],
         hidden_structure=max(0, len(structure) - detail.structure),
         plotted=place < detail.plotted,
@@ -148,7 +152,7 @@ def _section(workload: WorkloadVerdict, place: int, detail: Detail, beside: Besi
         timelines=lanes.draw(workload.explained) if place < detail.timelines else None,
         untypical=_untypical(workload, pair),
         links=beside.links.get(workload.workload, []),
-        history=history_plot.draw(beside.history.get(workload.workload, []), workload, run_id)
+        history=history_plot.draw(beside.history.get(workload.workload, []), workload, verdict.run_id)
         if place < detail.plotted
         else None,
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ai_prof.gate.model import Reason
 from ai_prof.report import format as fmt
-from ai_prof.report import provenance, view, words
+from ai_prof.report import provenance, remedy, view, words
 
 if TYPE_CHECKING:
     from ai_prof.gate.model import BuildVerdict, WorkloadVerdict
@@ -36,7 +36,7 @@ def render(verdict: BuildVerdict, limit: int = MAX_BYTES) -> str:
         page.add(f"{text(subline)}\n\n")
     counts = (f"{count} {word.label}" for word, count in view.tally(verdict))
     page.add(", ".join(counts) + "\n\n")
-    _reasons(page, changed)
+    _reasons(page, verdict, changed)
     page.add(_qualifiers(verdict))
     rows = [row for w in workloads for row in view.rows(w)]
     rows.sort(key=lambda row: row.rank)
@@ -117,13 +117,19 @@ def _qualifiers(verdict: BuildVerdict) -> str:
     return f"<sub>{' · '.join([*badges, budget, *facts])}</sub>\n\n{notes}\n"
 
 
-def _reasons(page: _Page, workloads: list[WorkloadVerdict]) -> None:
+def _reasons(page: _Page, verdict: BuildVerdict, workloads: list[WorkloadVerdict]) -> None:
     pieces = [
         f"- {words.REASONS[w.reason].mark} **{text(w.workload, 80)}** {words.REASONS[w.reason].label}"
-        f"{' (provisional)' if w.provisional else ''}: {text(view.explanation(w))}\n"
+        f"{' (provisional)' if w.provisional else ''}: {text(view.explanation(w))}\n{_wanted(verdict, w)}"
         for w in workloads
     ]
     page.rows([*pieces, "\n"] if pieces else [])
+
+
+def _wanted(verdict: BuildVerdict, workload: WorkloadVerdict) -> str:
+    """How to accept what made it red, on a line of its own under it."""
+    command = remedy.command(verdict, workload)
+    return f"  <br>If this is wanted: {code(command, _TEXT)}\n" if command else ""
 
 
 def _table(page: _Page, changed: list[view.Row], unchanged: list[view.Row], unseen: list[str]) -> None:

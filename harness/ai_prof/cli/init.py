@@ -22,6 +22,15 @@ WORKFLOWS = ("baseline-refresh.yml", "comment.yml", "profile.yml")
 # Where one of these is there already, what it lacks is printed.
 PRINTED = ("pyproject.toml", "noxfile.py")
 
+# Where a file needs a person: what stands in that line, and what to do about it.
+_HINTS = {
+    "noxfile.py": ("file://", "AI_PROF names a path of this machine; name a source that others reach"),
+    "pyproject.toml": (
+        "build = ",
+        "`build` builds nothing; name what does once a workload uses what is built or installed from here",
+    ),
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
@@ -58,10 +67,9 @@ def hints(name: str, text: str) -> list[str]:
     """What a file that was written still needs from a person."""
     if name == ".github/workflows/profile.yml":
         return [f"{name} waits for a self-hosted runner with the labels linux and gpu"]
-    local = next((i for i, line in enumerate(text.splitlines(), 1) if "file://" in line), None)
-    if name != "noxfile.py" or local is None:
-        return []
-    return [f"{name}, line {local}: AI_PROF names a path of this machine; name a source that others reach"]
+    mark, hint = _HINTS.get(name, ("", ""))
+    numbered = enumerate(text.splitlines(), 1)
+    return [f"{name}, line {number}: {hint}" for number, line in numbered if mark and mark in line][:1]
 
 
 def existing(place: Path) -> str:

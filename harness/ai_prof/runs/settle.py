@@ -125,7 +125,10 @@ class Settler:
         named = self.against is not None or self.bench.checkout.is_exactly(commit)
         if not named and bases.build is None:
             # What the workload imports from elsewhere would be head's: no difference would be found.
-            why = f"set `build` in [tool.ai-prof] to have the baseline's commit {commit[:SHOWN]} built"
+            why = (
+                f"set `build` in [tool.ai-prof] to have the baseline's commit {commit[:SHOWN]} built, "
+                'to "true" where nothing is'
+            )
             return BaseError(why)
         try:
             return bases.side(workload, commit)

@@ -205,6 +205,8 @@ def test_a_workload_that_leaves_a_daemon_and_a_gigabyte_of_output(project: Path)
 def test_a_workload_that_does_no_gpu_work(project: Path) -> None:
     add(project, "work", "print('all done')")
     assert "no device work" in failed(project, 3)
+    ours = {"workloads", "reports", ".ai-prof"}
+    assert {path.name for path in project.iterdir()} == ours  # a gate leaves nothing else behind
 
 
 def test_a_dirty_tree_is_not_refreshed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,7 +102,8 @@ def _run_pytest(plan: Path) -> None:
         sys.executable, "-m", "pytest", "-c", str(settings), "--rootdir", str(folder), "--noconftest",
         "-p", "no:cacheprovider", "-p", "pytest_benchmark.plugin", "-p", "ai_prof.pytest_plugin", "-s",
         "--ai-prof-plan", str(plan), f"--benchmark-json={folder / RESULTS}", "--benchmark-enable",
-        "--benchmark-quiet", str(COLLECTOR),
+        "--benchmark-quiet", f"--benchmark-storage=file://{folder}",  # by default it makes one where we are
+        str(COLLECTOR),
     ]  # fmt: skip
     ours = {key for key in os.environ if key.startswith(("PYTEST_", "AI_PROF_"))} - {"AI_PROF_CUPTI"}
     env = {key: value for key, value in os.environ.items() if key not in ours}

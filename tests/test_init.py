@@ -94,10 +94,23 @@ def test_the_noxfile_installs_from_where_this_came(
     line = f'AI_PROF = "ai-prof{expected}"'
     assert line in noxfile
     told = f"noxfile.py, line {noxfile.splitlines().index(line) + 1}: AI_PROF names a path of this machine"
-    assert (told in capsys.readouterr().err) == ("file://" in expected)
+    said = capsys.readouterr().err
+    assert (told in said) == ("file://" in expected)
+    assert ("git+https://" in said) == ("file://" in expected)
     assert main(["init", "--device", "opencl"]) == 0
     assert "AI_PROF names" not in capsys.readouterr().err  # of a noxfile that was kept
     assert init.requirement("opencl") == f"ai-prof[opencl]{expected}"
+
+
+def test_a_folder_without_git_is_told_to_begin_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    for begin in ("git init && ", ""):
+        assert main(["init", "--device", "cuda"]) == 0
+        assert f"next: {begin}git add . && git commit" in capsys.readouterr().out
+        subprocess.run(["git", "init", "-q"], check=True)
 
 
 def test_its_workflows_and_helper_are_our_own() -> None:

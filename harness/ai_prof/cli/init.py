@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ai_prof.errors import UsageError
+from ai_prof.runs.checkout import git
 from ai_prof.runs.nvml import gpu_count
 from ai_prof.trace.writers.atomic import atomic_file
 
@@ -24,7 +25,10 @@ PRINTED = ("pyproject.toml", "noxfile.py")
 
 # Where a file needs a person: what stands in that line, and what to do about it.
 _HINTS = {
-    "noxfile.py": ("file://", "AI_PROF names a path of this machine; name a source that others reach"),
+    "noxfile.py": (
+        "file://",
+        "AI_PROF names a path of this machine; others need an address, as git+https://HOST/ai-prof@COMMIT",
+    ),
     "pyproject.toml": (
         "build = ",
         "`build` builds nothing; name what does once a workload uses what is built or installed from here",
@@ -58,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"wrote {name}")
         said += hints(name, text)
     sys.stderr.write("".join(f"ai-prof: {hint}\n" for hint in said))
-    print('next: git add . && git commit -m "Gate this repository"')
+    begin = "" if git(Path.cwd(), "rev-parse", "--git-dir") else "git init && "
+    print(f'next: {begin}git add . && git commit -m "Gate this repository"')
     print("then: pip install nox; nox -s profile, and nox -s profile -- --regress tiny to see it fail")
     return 0
 

@@ -198,6 +198,8 @@ def test_a_baseline_of_a_busy_host_is_told(project, monkeypatch, capsys):
     shutil.rmtree(project.root / ".ai-prof" / "baselines")
     monkeypatch.setattr("ai_prof.baselines.refresh.BUSY_SHARE", 0.0)
     assert project.gate("--record") == 0
-    assert "such a baseline hides what comes after it" in project.report()["notes"][-1]
+    told = project.report()["notes"][-1]
+    assert "such a baseline hides what comes after it" in told
+    assert told.endswith("remove what was recorded first")
     assert refresh("nightly") == 0
     assert "of 1000 cores busy" in capsys.readouterr().err

@@ -62,10 +62,9 @@ def by_name(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def test_the_first_run_records_and_passes(first: dict[str, Any], checkout: Path) -> None:
     assert set(by_name(first)) == set(WORKLOADS)
-    *recorded, remedy = first["notes"]
+    recorded = [note for note in first["notes"] if "other programs kept" not in note]
     assert len(recorded) == len(WORKLOADS)
     assert all(" in .ai-prof/baselines/" in note for note in recorded)
-    assert "remove what was recorded" in remedy
     files = list((checkout / ".ai-prof" / "baselines" / first["machine_key"]).glob("*.json"))
     assert {path.stem for path in files} == set(WORKLOADS)
     assert not first["dirty"]  # what the gate leaves behind is ignored by git

@@ -279,12 +279,10 @@ def _record(
 
 
 def _of_recorded(recorded: Mapping[str, Stored]) -> list[str]:
-    """Where new baselines lie, and whether they are worth little."""
+    """Where new baselines lie, and what to do where they are worth little."""
     said = [f"recorded a provisional baseline of {name} in {place(s.path)}" for name, s in recorded.items()]
     busy = busy_host([run for each in recorded.values() for run in each.baseline.runs], host_cores())
-    if busy is None:
-        return [*said, "remove what was recorded to have it recorded anew"]
-    return [*said, busy]
+    return [*said, f"{busy}; remove what was recorded first"] if busy is not None else said
 
 
 def _unrecorded(name: str, runs: Sequence[Run]) -> WorkloadVerdict | None:

@@ -225,7 +225,9 @@ def test_terminal_prints_one_plain_line_a_workload_and_the_verdict():
     stream = io.StringIO()
     terminal.render(verdict, Console(file=stream, width=40))
     lines = stream.getvalue().splitlines()
-    assert len(lines) == len(verdict.workloads) + len(verdict.notes) + 1
+    remedies = [line for line in lines if line.startswith("if this is wanted: ai-prof accept torch_decode ")]
+    assert len(lines) == len(verdict.workloads) + len(remedies) + len(verdict.notes) + 1
+    assert [line.endswith('--reason "..."') for line in remedies] == [True]
     assert lines[1].startswith("torch_decode  regressed  Iteration latency +38.1 %")
     assert "while the host prepares input" in lines[1]
     assert lines[-1] == "2 of 7 workloads regressed (exit 1)"

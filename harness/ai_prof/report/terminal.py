@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ai_prof.gate.model import Reason
-from ai_prof.report import cause, view
+from ai_prof.report import cause, remedy, view
 from ai_prof.report import format as fmt
 
 if TYPE_CHECKING:
@@ -35,12 +35,22 @@ def render(verdict: BuildVerdict, console: Console) -> None:
         for workload in workloads:
             _plain(console, "  ".join(_line(workload)))
     title, tone = view.headline(verdict)
-    for line in (*map(fmt.typeset, verdict.notes), f"{title} (exit {verdict.exit_code})"):
+    for line in (
+        *_remedies(verdict),
+        *map(fmt.typeset, verdict.notes),
+        f"{title} (exit {verdict.exit_code})",
+    ):
         style = STYLES[tone] if line.startswith(title) else "dim"
         if console.is_terminal:
-            console.print(Text(fmt.printable(line), style=style))
+            console.print(Text(fmt.printable(line), style=style), soft_wrap=True)
         else:
             _plain(console, fmt.printable(line))
+
+
+def _remedies(verdict: BuildVerdict) -> list[str]:
+    """Give the command that accepts each regression, to be pasted."""
+    commands = (remedy.command(verdict, workload) for workload in view.ordered(verdict.workloads))
+    return [f"if this is wanted: {command}" for command in commands if command]
 
 
 def _line(workload: WorkloadVerdict) -> tuple[str, str, str]:

@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,15 +14,12 @@ from fake_project import Project, enter
 from gate_runs import WORKLOAD
 from test_baselines_store import KEY, baseline
 
-from ai_prof.baselines import accepted, store
+from ai_prof.baselines import accepted, calibrated, store
 from ai_prof.cli import main
 from ai_prof.collect.autostart import library_path
 from ai_prof.gate import screen
 from ai_prof.gate.metrics import Rules
-from ai_prof.gate.model import Acceptance
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from ai_prof.gate.model import Acceptance, LastCalibration
 
 needs_library = pytest.mark.skipif(library_path() is None, reason="the native library is not built here")
 
@@ -203,3 +200,14 @@ def test_a_baseline_of_a_busy_host_is_told(project, monkeypatch, capsys):
     assert told.endswith("remove what was recorded first")
     assert refresh("nightly") == 0
     assert "of 1000 cores busy" in capsys.readouterr().err
+
+
+@needs_library
+def test_a_gate_knows_the_last_calibration_of_its_baselines(project):
+    assert project.gate("--record") == 0
+    assert project.report()["calibration"] is None
+    folder = Path(project.workload()["baseline"]["path"]).parent
+    last = LastCalibration(when="2026-01-02T03:04:05+00:00", draws=200, failed=1, bound=0.02)
+    calibrated.save(folder, last)
+    assert project.gate() == 0
+    assert project.report()["calibration"] == msgspec.to_builtins(last)

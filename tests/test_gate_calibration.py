@@ -8,9 +8,9 @@ import pytest
 from gate_profiles import decode
 from gate_runs import Machine, make_run
 
-from ai_prof.baselines import accepted, store
+from ai_prof.baselines import accepted, calibrated, store
 from ai_prof.cli import main
-from ai_prof.errors import NothingToCompareError
+from ai_prof.errors import BaselineError, NothingToCompareError
 from ai_prof.gate.calibration import calibrate
 from ai_prof.gate.model import Acceptance
 
@@ -79,11 +79,31 @@ def test_the_command_reads_the_store(tmp_path, monkeypatch, capsys):
     assert main(["calibrate", "--draws", "0"]) == 2
 
 
-def test_what_was_accepted_of_a_baseline_is_none(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def keep_one(folder):
+    """Store a baseline; its path and itself."""
     origin = store.Origin(who="ada", why="first", when="2026-01-01T00:00:00Z")
     runs = stored()["train"]
     one = store.Baseline(workload="train", machine_key="cuda-x", backend="cuda", origin=origin, runs=runs)
-    path = store.save(tmp_path / "baselines", one)
-    accepted.add(path, one, [Acceptance(metric="syncs", old=1, new=2, who="ada", why="wanted", when="")])
+    return store.save(folder / "baselines", one), one
+
+
+def test_what_was_accepted_of_a_baseline_is_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    change = Acceptance(metric="syncs", old=1, new=2, who="ada", why="wanted", when="")
+    accepted.add(*keep_one(tmp_path), [change])
     assert main(["calibrate", "--draws", "20"]) == 0
+
+
+def test_the_last_calibration_lies_beside_its_baselines(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path, _ = keep_one(tmp_path)
+    folder = path.parent
+    assert main(["calibrate", "--draws", "20"]) == 0
+    last = calibrated.latest([folder, tmp_path])
+    assert (last.draws, last.failed) == (20, 0)
+    assert main(["calibrate", "--draws", "30"]) == 0  # its own file is no baseline
+    assert calibrated.latest([folder]).draws == 30
+    (folder / calibrated.FILE).write_text("{")
+    with pytest.raises(BaselineError, match="remove it, and run `ai-prof calibrate`"):
+        calibrated.latest([folder])
+    assert calibrated.latest([tmp_path]) is None

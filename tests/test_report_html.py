@@ -8,7 +8,7 @@ import verdicts
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_prof.gate.model import Cell, Evidence, Reason
+from ai_prof.gate.model import Cell, Evidence, LastCalibration, Reason
 from ai_prof.report import conditions, gaps, html, plot, provenance, svg, view, words
 
 SAMPLES = {
@@ -295,3 +295,18 @@ def test_a_pass_in_name_only_and_a_gain_that_nobody_checked_are_shown_as_that():
 def test_a_comparison_by_place_that_found_none_does_not_say_that_all_is_as_before():
     cell = Cell(metric="kernel_profile", unit="us", reason=Reason.PASS, evidence=Evidence.SCREEN)
     assert view.metric_row("w", cell).verdict == "none stands out"
+
+
+@pytest.mark.parametrize(
+    ("when", "failed", "badge"),
+    [
+        ("2025-02-10T09:00:00+00:00", 0, "calibrated today: 0 of 200 builds without a change failed"),
+        ("2025-02-03T09:00:00+00:00", 7, "calibrated 7 days ago: 7 of 200 builds without a change failed"),
+    ],
+)
+def test_the_age_of_the_last_calibration_is_told(when, failed, badge):
+    build = verdicts.passing()
+    assert "not calibrated" in [each.text for each in provenance.badges(build)]
+    build.calibration = LastCalibration(when=when, draws=200, failed=failed, bound=0.1)
+    (shown,) = [each for each in provenance.badges(build) if each.text == badge]
+    assert shown.tone == ("warn" if failed else "pass")

@@ -25,6 +25,7 @@ SCHEMA = f"ai-prof/baseline/{VERSION}"
 NO_PROFILES: Mapping[str, Profile] = {}
 PROFILES_LIMIT = 2_000_000  # bytes; a repository keeps every version of them
 ACCEPTED = ".accepted.json"  # how the name of a file ends that holds what was accepted of a baseline
+CALIBRATED = ".calibration.json"
 SPENT = 3  # runs, a session's: a fresh base is compared instead of them wherever it can be run
 
 
@@ -140,7 +141,7 @@ def every(folders: Iterable[Path], names: Collection[str] = ()) -> list[tuple[Pa
     found = [
         (path, load(path.parents[1], path.parent.name, path.stem))
         for path in paths
-        if not path.name.endswith(ACCEPTED) and (not names or path.stem in names)
+        if not path.name.endswith((ACCEPTED, CALIBRATED)) and (not names or path.stem in names)
     ]
     return [(path, baseline) for path, baseline in found if baseline is not None]
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 from rich.table import Table
 
-from ai_prof.baselines import store
+from ai_prof.baselines import calibrated, store
 from ai_prof.cli import say
 from ai_prof.cli.console import OutputConsole
 from ai_prof.cli.settings import load
 from ai_prof.errors import NothingToCompareError, UsageError, WorkloadError
 from ai_prof.gate.calibration import Calibration, calibrate
 from ai_prof.gate.confirm import MIN_LAUNCHES
+from ai_prof.gate.model import LastCalibration
 from ai_prof.runs.stored import LOCAL
 from ai_prof.runs.workloads import find
 
@@ -67,7 +69,17 @@ def run(args: argparse.Namespace) -> int:
     else:
         for key, calibration in made.items():
             show(key, calibration)
+    for key, calibration in made.items():
+        for folder in sorted({path.parent for _, path in machines[key].values()}):
+            calibrated.save(folder, _last(calibration))
     return 0
+
+
+def _last(calibration: Calibration) -> LastCalibration:
+    when = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return LastCalibration(
+        when=when, draws=calibration.draws, failed=calibration.failed, bound=calibration.bound
+    )
 
 
 def _rules(folder: Path) -> dict[str, Rules]:

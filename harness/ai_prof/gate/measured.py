@@ -76,7 +76,7 @@ def conclude(parts: Sequence[Measured], profiles: Mapping[str, Profile]) -> Buil
         alpha=first.build.alpha,
         profiles=profiles,
     )
-    facts = {field: getattr(first.build, field) for field in (*SHARED, "machine")}
+    facts = {field: getattr(first.build, field) for field in (*SHARED, "machine", "calibration")}
     return decide.build(
         settled,
         fail_on=first.fail_on,

@@ -230,6 +230,18 @@ class WorkloadVerdict(msgspec.Struct, kw_only=True):
         return self.reason is Reason.PASS and not all(cell.judged for cell in latency)
 
 
+class LastCalibration(msgspec.Struct, frozen=True, kw_only=True):
+    """How often the gate failed builds without a change, drawn from stored runs: `failed` of `draws`.
+
+    `when` is RFC 3339, UTC; `bound` the upper 95 % bound of the rate.
+    """
+
+    when: str
+    draws: int
+    failed: int
+    bound: float
+
+
 class BuildVerdict(msgspec.Struct, kw_only=True):
     """The whole gated build; what `report.json` holds. `schema` is "ai-prof/report/1"."""
 
@@ -249,4 +261,5 @@ class BuildVerdict(msgspec.Struct, kw_only=True):
     alpha: float = 0.01
     workloads: list[WorkloadVerdict] = []
     notes: list[str] = []
+    calibration: LastCalibration | None = None
     version: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ def badges(verdict: BuildVerdict) -> list[Badge]:
         Badge(f"baselines: {label} ({count})", tone, "; ".join(details))
         for (label, tone), count, details in _strengths(verdict)
     ]
-    shown = [*_machine_badges(verdict), *shown, *_losses(verdict)]
+    shown = [*_machine_badges(verdict), *shown, _calibration(verdict), *_losses(verdict)]
     shown += conditions.badges(_fresh_environments(verdict), int(verdict.machine.get("cores") or 0))
     if any(workload.provisional for workload in verdict.workloads):
         shown.append(Badge("provisional verdicts", "warn", "a young baseline: marked where it applies"))
@@ -31,6 +32,18 @@ def badges(verdict: BuildVerdict) -> list[Badge]:
         asked = "a failure is what this run asked for"
         shown.insert(0, Badge(f"fault switched on: {verdict.regress}", "warn", asked))
     return shown
+
+
+def _calibration(verdict: BuildVerdict) -> Badge:
+    """When the gate was last tried on builds without a change, and how many failed."""
+    last = verdict.calibration
+    if last is None:
+        return Badge("not calibrated", "quiet", "`ai-prof calibrate`: how often builds without a change fail")
+    days = (datetime.fromisoformat(verdict.started) - datetime.fromisoformat(last.when)).days
+    age = "today" if days < 1 else f"{fmt.plural(days, 'day')} ago"
+    tone = "pass" if last.failed <= verdict.alpha * last.draws else "warn"
+    told = f"{last.failed} of {last.draws:,} builds without a change failed"
+    return Badge(f"calibrated {age}: {told}", tone, f"at most {100 * last.bound:.0f} % with 95 % confidence")
 
 
 def facts(verdict: BuildVerdict) -> list[tuple[str, str]]:

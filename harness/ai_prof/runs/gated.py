@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from ai_prof.baselines import store
+from ai_prof.baselines import calibrated, store
 from ai_prof.baselines.files import one_writer, place
 from ai_prof.baselines.machine_key import machine_key
 from ai_prof.baselines.refresh import busy_host
@@ -209,6 +209,7 @@ def collect(request: Request) -> tuple[Measured, dict[str, Profile]]:
         base=against,
         regress=request.regress,
         alpha=request.alpha,
+        calibration=calibrated.latest({each.path.parent for each in stored.values()}),
         version=version("ai-prof"),
     )
     measured, profiles = _measure(request, scene, build, stored, settler)

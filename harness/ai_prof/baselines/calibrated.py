@@ -1,0 +1,44 @@
+"""The last calibration of a machine's baselines, in a file beside them; reports show its age."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ai_prof.baselines import store
+from ai_prof.baselines.files import write_file
+from ai_prof.errors import BaselineError
+from ai_prof.gate.model import LastCalibration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+SCHEMA = "ai-prof/calibrated/1"
+FILE = f"machine{store.CALIBRATED}"
+
+
+class _File(msgspec.Struct, kw_only=True):
+    schema: str
+    last: LastCalibration
+
+
+def save(folder: Path, last: LastCalibration) -> None:
+    """Keep a calibration beside the baselines in `folder`. Raises BaselineError where it can't be written."""
+    text = msgspec.json.format(msgspec.json.encode(_File(schema=SCHEMA, last=last)), indent=1)
+    write_file(folder / FILE, text + b"\n")
+
+
+def latest(folders: Iterable[Path]) -> LastCalibration | None:
+    """The last calibration in the folders; None without one. Raises BaselineError for a broken file."""
+    found = [_load(folder / FILE) for folder in folders if (folder / FILE).exists()]
+    return max(found, key=lambda each: each.when, default=None)
+
+
+def _load(path: Path) -> LastCalibration:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_File).last
+    except (OSError, msgspec.DecodeError) as error:
+        msg = f"{path}: is no calibration ({error}): remove it, and run `ai-prof calibrate`"
+        raise BaselineError(msg) from error

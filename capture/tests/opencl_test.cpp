@@ -282,7 +282,7 @@ void a_forked_child_has_its_own_file() {
   }
 }
 
-void a_child_forked_while_another_thread_starts_the_capture_has_its_own() {
+[[maybe_unused]] void a_child_forked_while_another_thread_starts_the_capture_has_its_own() {
   const auto files = captured({{"AI_PROF_ENABLE", "1"}}, [] {
     Program program(fake_driver());
     g_hold = true;
@@ -346,7 +346,9 @@ int main() {
   settled_iterations_are_recorded();
   the_budget_is_kept_and_loss_counted();
   a_forked_child_has_its_own_file();
+#ifndef __SANITIZE_THREAD__  // which ends a child that starts a thread where one of its parent's was
   a_child_forked_while_another_thread_starts_the_capture_has_its_own();
+#endif
   a_kernel_handle_that_comes_back_has_its_new_name();
   the_loader_is_answered();
   return verdict();

@@ -15,7 +15,7 @@ class OwnDescriptor {
   // Takes over `descriptor`.
   explicit OwnDescriptor(int descriptor) noexcept : descriptor_(descriptor) {
     struct stat found{};
-    if (fstat(descriptor_, &found) != 0) return;
+    if (descriptor_ < 0 || fstat(descriptor_, &found) != 0) return;
     device_ = found.st_dev;
     inode_ = found.st_ino;
   }
@@ -28,11 +28,12 @@ class OwnDescriptor {
 
   bool still_ours() const noexcept {
     struct stat found{};
-    return fstat(descriptor_, &found) == 0 && found.st_dev == device_ && found.st_ino == inode_;
+    const bool open = descriptor_ >= 0 && fstat(descriptor_, &found) == 0;
+    return open && found.st_dev == device_ && found.st_ino == inode_;
   }
 
   void close() noexcept {
-    if (descriptor_ >= 0 && still_ours()) ::close(descriptor_);
+    if (still_ours()) ::close(descriptor_);
     descriptor_ = -1;
   }
 

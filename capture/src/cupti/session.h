@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "core/config.h"
 #include "core/errands.h"
@@ -66,7 +67,7 @@ class Session {
  private:
   enum class State { kHeld, kWaiting, kLeft };
 
-  Session(const CuptiApi& api, bool up) : api_(api), was_up_(up) {}
+  Session(CuptiApi api, bool up) : api_(std::move(api)), was_up_(up) {}
   void unsubscribe(Outcome& outcome);
 
   static std::atomic<Session*> last_;

@@ -18,7 +18,7 @@ from ai_prof.errors import BaselineError
 from ai_prof.gate import decide, screen
 from ai_prof.gate.decide import Fresh
 from ai_prof.gate.metrics import Rules
-from ai_prof.gate.model import Acceptance, Reason
+from ai_prof.gate.model import Acceptance, Cell, Reason
 from ai_prof.report.write import write_reports
 from ai_prof.runs import stored
 
@@ -155,6 +155,32 @@ def test_a_pull_request_brings_what_it_wants_accepted_of_its_targets_baselines(t
     capsys.readouterr()
     assert main(["accept", WORKLOAD, "syncs", "--reason", "wanted", "--report", report]) == 2
     assert "no baseline here is the one of report r1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"machine_key": "../../elsewhere"}, "names no baseline"),
+        ({"machine_key": ""}, "names no baseline"),
+        ({"path": "x.json"}, "names no baseline"),
+        ({"metric": "nope"}, "nope of train did not regress"),
+    ],
+)
+def test_a_report_made_to_lead_elsewhere_is_refused(tmp_path, monkeypatch, capsys, changes, said):
+    monkeypatch.chdir(tmp_path)
+    one = baseline()
+    store.save(tmp_path / "baselines", one)
+    metric = changes.get("metric", "syncs")
+    verdict = verdict_of([], structure={"syncs": 2})
+    verdict.cells.append(Cell(metric=metric, unit="us", reason=Reason.REGRESSED, baseline=1.0, candidate=2.0))
+    path = changes.get("path", f"/runner/baselines/{KEY}/train.json")
+    verdict.baseline = {"path": path, "sha256": store.digest(one)}
+    key = changes.get("machine_key", KEY)
+    build = decide.build([verdict], run_id="r1", started="", finished="", device="cuda", machine_key=key)
+    report = str(write_reports(build, tmp_path / "downloaded").with_name("report.json"))
+    assert main(["accept", WORKLOAD, metric, "--reason", "wanted", "--report", report]) == 2
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*.accepted.json"))
 
 
 needs_library = pytest.mark.skipif(library_path() is None, reason="the native library is not built here")

@@ -107,3 +107,16 @@ def test_the_last_calibration_lies_beside_its_baselines(tmp_path, monkeypatch):
     with pytest.raises(BaselineError, match="remove it, and run `ai-prof calibrate`"):
         calibrated.latest([folder])
     assert calibrated.latest([tmp_path]) is None
+
+
+@pytest.mark.parametrize(
+    "broken", [{"when": "2025-01-01"}, {"when": "2025-01-01T00:00:00"}, {"draws": 0}, {"bound": 2.0}]
+)
+def test_a_calibration_that_is_none_is_refused_and_loses_no_report(tmp_path, broken):
+    good = {"when": "2025-01-01T00:00:00+00:00", "draws": 20, "failed": 0, "bound": 0.1}
+    path = tmp_path / calibrated.FILE
+    path.write_text(json.dumps({"schema": "ai-prof/calibrated/1", "last": good}))
+    assert calibrated.latest([tmp_path]).draws == 20
+    path.write_text(json.dumps({"schema": "ai-prof/calibrated/1", "last": good | broken}))
+    with pytest.raises(BaselineError, match="is no calibration"):
+        calibrated.latest([tmp_path])

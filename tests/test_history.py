@@ -120,7 +120,7 @@ points_of = st.builds(
     commit=st.none() | st.text(),
     dirty=st.booleans(),
     runs=st.integers(0, 99),
-    value=st.floats(allow_nan=False, allow_infinity=False),
+    value=st.floats(0, 1e18),
     reason=st.text(),
 )
 

@@ -10,7 +10,7 @@ import verdicts
 from rich.console import Console
 
 from ai_prof.gate.model import BuildVerdict, Evidence, Reason
-from ai_prof.report import annotations, html, junit, markdown, terminal, view, words
+from ai_prof.report import annotations, html, junit, markdown, remedy, terminal, view, words
 from ai_prof.report import format as fmt
 
 
@@ -93,7 +93,7 @@ def test_what_the_reports_show_is_what_the_json_holds():
 
 def test_every_report_carries_its_run_and_its_inputs_hash():
     verdict = verdicts.mixed()
-    texts = html.render(verdict), markdown.render(verdict), markdown.comment(verdict), junit.render(verdict)
+    texts = html.render(verdict), markdown.render(verdict), terminal.plain(verdict), junit.render(verdict)
     assert all(verdict.run_id in text.replace("\\", "") for text in texts)
     stored = {workload.baseline["sha256"] for workload in verdict.workloads if "sha256" in workload.baseline}
     assert stored
@@ -111,11 +111,6 @@ def test_what_the_gate_says_is_typeset_alike_in_every_report():
         assert "9 µs → 10 µs" in page.replace("\N{NO-BREAK SPACE}", " ")
     for page in (html.render(verdict), junit.render(verdict)):
         assert "grew 40 µs (1 → 41 µs)" in page.replace("\N{NO-BREAK SPACE}", " ")
-
-
-def test_a_comment_is_short_enough_for_github():
-    assert len(markdown.comment(verdicts.large()).encode()) < 64_000
-    assert "rows hidden" in markdown.comment(verdicts.large())
 
 
 def test_markdown_is_sorted_by_evidence_and_effect_with_unchanged_rows_folded():
@@ -249,3 +244,20 @@ def test_annotations_are_one_safe_line_a_finding():
     assert len(annotations.render(verdicts.large()).splitlines()) == annotations.MOST
     assert len(annotations.render(verdicts.nasty()).splitlines()) == 1
     assert annotations.render(verdicts.passing()) == ""
+
+
+def test_what_a_log_takes_for_a_command_begins_no_line():
+    hostile = verdicts.regressed_by_time()
+    hostile.workload = "x\n::stop-commands::t"
+    verdict = verdicts.build(hostile, notes=["a note\n::error::not ours"])
+    assert not any(line.startswith("::") for line in terminal.plain(verdict).splitlines())
+
+
+@pytest.mark.parametrize(
+    "name", ["a\n::x", "$(touch x)", "'" * 50, "-x", "a b", "a" * 200, "\N{RIGHT-TO-LEFT OVERRIDE}a"]
+)
+def test_a_name_that_could_not_be_pasted_has_no_command(name):
+    workload = verdicts.regressed_by_time()
+    assert remedy.command(verdicts.build(workload), workload).startswith("ai-prof accept torch_decode ")
+    workload.workload = name
+    assert remedy.command(verdicts.build(workload), workload) == ""

@@ -14,7 +14,7 @@ def test_a_folder_gets_all_reports(tmp_path):
     verdict = verdicts.mixed()
     page = write_reports(verdict, tmp_path / "reports" / "run")
     assert sorted(path.name for path in page.parent.iterdir()) == [
-        "comment.md",
+        "comment.txt",
         "index.html",
         "junit.xml",
         "report.json",

@@ -189,3 +189,10 @@ def test_shards_of_a_real_gate_merge_to_its_verdict(tmp_path, monkeypatch):
     assert reasons["example"] in {"pass", "improved"}
     (kernels,) = (c for c in report["workloads"][0]["structure"] if c["name"] == "kernels")
     assert (kernels["baseline"], kernels["candidate"]) == (12, 15)
+
+
+@pytest.mark.parametrize("run_id", ["../../escaped", "/etc/x", ""])
+def test_evidence_whose_run_id_would_be_another_folder_is_none(tmp_path, run_id):
+    shards.save(tmp_path, Shard(1, 1), measured("a", run_id), {})
+    with pytest.raises(UsageError, match="its run id is none"):
+        shards.load([tmp_path])

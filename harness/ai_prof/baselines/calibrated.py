@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
@@ -15,18 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-SCHEMA = "ai-prof/calibrated/1"
 FILE = f"machine{store.CALIBRATED}"
 
 
 class _File(msgspec.Struct, kw_only=True):
-    schema: str
+    schema: Literal["ai-prof/calibrated/1"] = "ai-prof/calibrated/1"
     last: LastCalibration
 
 
 def save(folder: Path, last: LastCalibration) -> None:
     """Keep a calibration beside the baselines in `folder`. Raises BaselineError where it can't be written."""
-    text = msgspec.json.format(msgspec.json.encode(_File(schema=SCHEMA, last=last)), indent=1)
+    text = msgspec.json.format(msgspec.json.encode(_File(last=last)), indent=1)
     write_file(folder / FILE, text + b"\n")
 
 
@@ -38,7 +38,10 @@ def latest(folders: Iterable[Path]) -> LastCalibration | None:
 
 def _load(path: Path) -> LastCalibration:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_File).last
-    except (OSError, msgspec.DecodeError) as error:
+        read = msgspec.json.decode(path.read_bytes(), type=_File)
+        # Read as a time with its zone, which msgspec holds it to.
+        msgspec.convert(read.last.when, Annotated[datetime, msgspec.Meta(tz=True)])
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         msg = f"{path}: is no calibration ({error}): remove it, and run `ai-prof calibrate`"
         raise BaselineError(msg) from error
+    return read.last

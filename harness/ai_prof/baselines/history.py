@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import numpy as np
@@ -47,8 +47,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     commit: str | None
     dirty: bool
-    runs: int
-    value: float
+    runs: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+    value: Annotated[float, msgspec.Meta(ge=0, le=1e18)]
     reason: str
 
 
@@ -85,7 +85,11 @@ def load(path: Path) -> list[Point]:
             " value, reason FROM points ORDER BY started, run_id, workload, metric"
         ).fetchall()
     names = Point.__struct_fields__
-    return [msgspec.convert(dict(zip(names, row, strict=True)), Point, strict=False) for row in rows]
+    try:
+        return [msgspec.convert(dict(zip(names, row, strict=True)), Point, strict=False) for row in rows]
+    except msgspec.ValidationError as error:
+        msg = f"{path}: holds what is no point of a history ({error}): move it away, a new one is begun"
+        raise BaselineError(msg) from error
 
 
 def series(every: Sequence[Point]) -> dict[tuple[str, str, str], list[Point]]:

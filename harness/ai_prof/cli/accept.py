@@ -13,6 +13,7 @@ from ai_prof.cli import say
 from ai_prof.cli.settings import load
 from ai_prof.errors import UsageError
 from ai_prof.gate.acceptance import acceptable, note
+from ai_prof.gate.metrics import METRICS
 from ai_prof.gate.model import Acceptance, BuildVerdict, Reason, WorkloadVerdict
 from ai_prof.runs import checkout
 from ai_prof.runs.stored import LOCAL, now, user
@@ -117,6 +118,11 @@ def same_baseline(
     Raises UsageError where none here is the same.
     """
     told = Path(str(workload.baseline["path"]))
+    names = (verdict.machine_key, workload.workload)
+    if len(told.parents) < 2 or any(not name or Path(name).name != name or "\0" in name for name in names):
+        raise UsageError(
+            f"report {verdict.run_id} names no baseline: run `ai-prof gate` again, accept by that"
+        )
     for folder in (root / load(root).baselines, root / LOCAL / "baselines", told.parents[1]):
         baseline = store.load(folder, verdict.machine_key, workload.workload)
         if baseline is not None and store.digest(baseline) == workload.baseline.get("sha256"):
@@ -128,7 +134,7 @@ def same_baseline(
 
 def change_of(workload: WorkloadVerdict, metric: str) -> dict[str, object]:
     """What became worse in a metric or count. Raises UsageError where nothing did."""
-    rows = acceptable(workload, _OPEN)
+    rows = {key: row for key, row in acceptable(workload, _OPEN).items() if key in METRICS}
     if metric not in rows:
         found = ", ".join(rows) or "nothing"
         raise UsageError(f"{metric} of {workload.workload} did not regress in the report; what did: {found}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -237,9 +237,9 @@ class LastCalibration(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     when: str
-    draws: int
-    failed: int
-    bound: float
+    draws: Annotated[int, msgspec.Meta(ge=1)]
+    failed: Annotated[int, msgspec.Meta(ge=0)]
+    bound: Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class BuildVerdict(msgspec.Struct, kw_only=True):

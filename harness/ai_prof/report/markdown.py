@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1_000_000
 """GitHub's limit for a job summary is 1 MiB."""
-COMMENT_BYTES = 60_000
 """For a comment it is 65,536 characters."""
 _TEXT = 400
 _RESERVE = 200  # bytes for the closing tag and the line that counts what is hidden
@@ -48,11 +47,6 @@ def render(verdict: BuildVerdict, limit: int = MAX_BYTES) -> str:
     )
     page.close()
     return page.content
-
-
-def comment(verdict: BuildVerdict) -> str:
-    """Return what a pull request's comment says: the summary, short."""
-    return render(verdict, COMMENT_BYTES)
 
 
 def text(value: str, width: int = _TEXT) -> str:

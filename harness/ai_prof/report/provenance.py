@@ -39,11 +39,15 @@ def _calibration(verdict: BuildVerdict) -> Badge:
     last = verdict.calibration
     if last is None:
         return Badge("not calibrated", "quiet", "`ai-prof calibrate`: how often builds without a change fail")
-    days = (datetime.fromisoformat(verdict.started) - datetime.fromisoformat(last.when)).days
-    age = "today" if days < 1 else f"{fmt.plural(days, 'day')} ago"
+    days = (_time(verdict.started) - _time(last.when)).days
+    age = "today" if days == 0 else "at a time to come" if days < 0 else f"{fmt.plural(days, 'day')} ago"
     tone = "pass" if last.failed <= verdict.alpha * last.draws else "warn"
     told = f"{last.failed} of {last.draws:,} builds without a change failed"
     return Badge(f"calibrated {age}: {told}", tone, f"at most {100 * last.bound:.0f} % with 95 % confidence")
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))  # which Python 3.10 does not read
 
 
 def facts(verdict: BuildVerdict) -> list[tuple[str, str]]:

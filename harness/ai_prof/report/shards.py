@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 FILE = "shard.json"
 PROFILES = "shard.profile.npz"
+
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
 
 class _ShardFile(msgspec.Struct, kw_only=True):
@@ -68,6 +71,9 @@ def load(folders: Sequence[Path]) -> tuple[list[Measured], dict[str, Profile]]:
 
 def _read(path: Path) -> _ShardFile:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_ShardFile)
+        read = msgspec.json.decode(path.read_bytes(), type=_ShardFile)
     except (OSError, msgspec.MsgspecError) as error:
         raise UsageError(f"{path}: no evidence of a shard ({error}): measure it again") from error
+    if not _RUN_ID.fullmatch(read.measured.build.run_id):  # the name of a folder
+        raise UsageError(f"{path}: no evidence of a shard (its run id is none): measure it again")
+    return read

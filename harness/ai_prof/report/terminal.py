@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -12,8 +14,6 @@ from ai_prof.report import cause, remedy, view
 from ai_prof.report import format as fmt
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ai_prof.gate.model import BuildVerdict, WorkloadVerdict
 
 STYLES = {
@@ -45,6 +45,13 @@ def render(verdict: BuildVerdict, console: Console) -> None:
             console.print(Text(fmt.printable(line), style=style), soft_wrap=True)
         else:
             _plain(console, fmt.printable(line))
+
+
+def plain(verdict: BuildVerdict) -> str:
+    """Return what a pull request's comment shows: the lines of a log, with no markup in them."""
+    stream = io.StringIO()
+    render(verdict, Console(file=stream, force_terminal=False))
+    return f"{stream.getvalue()}run {verdict.run_id}\n"
 
 
 def _remedies(verdict: BuildVerdict) -> list[str]:
@@ -87,4 +94,5 @@ def _table(workloads: list[WorkloadVerdict]) -> Table:
 
 
 def _plain(console: Console, line: str) -> None:
-    console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
+    """Print one line, whatever is in it: CI takes a line that begins with `::` for a command."""
+    console.print(" ".join(line.splitlines()), markup=False, highlight=False, emoji=False, soft_wrap=True)

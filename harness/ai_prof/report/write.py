@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ai_prof.errors import UsageError
-from ai_prof.report import history_plot, html, junit, markdown
+from ai_prof.report import history_plot, html, junit, markdown, terminal
 from ai_prof.report.timelines import write_timelines
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def write_reports(verdict: BuildVerdict, folder: Path, history: Sequence[Point] = ()) -> Path:
-    """Write `index.html`, `report.json`, `report.md`, `comment.md` and `junit.xml`; return the page's path.
+    """Write `index.html`, `report.json`, `report.md`, `comment.txt` and `junit.xml`; return the page's path.
 
     Everything is rendered and lies on the disk before the first old file is replaced, each atomically. Full
     timelines of what regressed lie beside them in `timelines/`, where the captures are still there. `history`
@@ -34,7 +34,7 @@ def write_reports(verdict: BuildVerdict, folder: Path, history: Sequence[Point] 
     contents = {
         "report.json": msgspec.json.format(msgspec.json.encode(verdict), indent=1),
         "report.md": markdown.render(verdict).encode(),
-        "comment.md": markdown.comment(verdict).encode(),
+        "comment.txt": terminal.plain(verdict).encode(),
         "junit.xml": junit.render(verdict).encode(),
         "index.html": html.render(verdict, html.Beside(links, history_plot.of(history, verdict))).encode(),
     }

@@ -179,7 +179,7 @@ def test_a_process_that_stands_by_is_woken_without_ptrace(
 ) -> None:
     target = start(wait="none", standby=True)  # and has no thread to borrow
     before = target.descriptors()
-    assert target.count("subscribed") == 0
+    assert until(lambda: target.count("subscribed") == 0)
     assert find_control(target.process) is None
     monkeypatch.setattr(ptrace, "_ptrace", no_ptrace)
     for number in (1, 2):
@@ -194,7 +194,7 @@ def test_a_process_that_stands_by_is_woken_without_ptrace(
         trace = open_trace(out)
         assert len(trace.kernels.start) > 0
         assert_launches_are_seen(trace)
-        assert target.count("subscribed") == 0
+        assert until(lambda: target.count("subscribed") == 0)
     assert until(lambda: target.descriptors() == before)
     target.assert_goes_on()
     assert target.end() == 7

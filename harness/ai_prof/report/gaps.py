@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from ai_prof.report import svg, words
+from ai_prof.report import svg
+from ai_prof.timeline.causes import CAUSES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,7 +107,7 @@ def _split(label: str, runs: list[Run]) -> Split | None:
     iteration = median(fmean(run.iteration_ms) for run in kept)
     causes = {
         cause: median(run.gap_causes_ms.get(cause, 0.0) for run in kept)
-        for cause in words.CAUSES
+        for cause in CAUSES
         if any(run.gap_causes_ms.get(cause) for run in kept)
     }
     shadow = median(run.sync_shadow_ms for run in kept)

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from ai_prof.gate.model import Reason
 from ai_prof.report import cause, gaps, history_plot, lanes, plot, provenance, remedy, view, why_view, words
 from ai_prof.report import format as fmt
+from ai_prof.timeline.advice import CAUSES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -206,7 +207,7 @@ def template(name: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"fmt": fmt, "words": words}
+    environment.globals |= {"fmt": fmt, "words": words, "causes": CAUSES}
     environment.filters |= {
         "shorten": fmt.shorten,
         "operation": fmt.operation,

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ai_prof.report import format as fmt
-from ai_prof.report import svg, words
+from ai_prof.report import svg
+from ai_prof.timeline.advice import CAUSES
 from ai_prof.timeline.typical import cut_name
 
 if TYPE_CHECKING:
@@ -125,11 +126,11 @@ def _css(kind: str, name: str, changed: set[str]) -> str:
 
 
 def _title(kind: str, name: str) -> str:
-    return f"gap, {name}: {words.CAUSES[name]}" if kind == "gap" else fmt.printable(fmt.shorten(name, 120))
+    return f"gap, {name}: {CAUSES[name]}" if kind == "gap" else fmt.printable(fmt.shorten(name, 120))
 
 
 def _legend(classes: set[str]) -> list[tuple[str, str]]:
     entries = {"work": "kernel", "changed": "kernel that got slower, more frequent or new", "copy": "copy"}
-    entries |= {cause: f"gap: {cause}" for cause in words.CAUSES}
+    entries |= {cause: f"gap: {cause}" for cause in CAUSES}
     entries |= {"calls": "host in a call", "waits": "host in a synchronize"}
     return [(name, text) for name, text in entries.items() if name in classes]

@@ -97,17 +97,6 @@ EVIDENCE: dict[Evidence, tuple[str, str]] = {
 }
 """From strong to weak: label and meaning."""
 
-CAUSES = {
-    "launch": "the host was issuing CUDA or OpenCL calls",
-    "sync": "the host was blocked in a synchronize or a blocking copy",
-    "data": "the host was preparing input",
-    "host": "the host was busy outside the device's API",
-    "wait": "a stream or event dependency",
-    "device": "hardware latency between queued operations",
-    "unknown": "no host records say why",
-}
-"""Why the device was idle: one cause for every ns of gap."""
-
 EXITS = {
     0: "pass",
     1: "regression",

@@ -92,7 +92,8 @@ def run(tmp_path: Path, work: str) -> subprocess.CompletedProcess[str]:
 def test_what_becomes_a_daemon_is_waited_for(tmp_path):
     done = run(tmp_path, WORK)
     assert done.returncode == 0, done.stderr
-    assert "kernels" in done.stdout
+    assert "kernels" in done.stderr
+    assert done.stdout == ""  # is the program's
 
 
 @pytest.mark.parametrize("dashes", [[], ["--"]])

@@ -165,7 +165,7 @@ def worked(output: Path) -> bool:
 
 
 def tell(output: Path) -> int:
-    """Print the summary of the capture in `output`."""
+    """Print the summary of the capture in `output`: standard output is the program's."""
     summary = summarise(read(output))
-    print(render(summary))
+    sys.stderr.write(f"{render(summary)}\n")
     return 0 if summary.devices else NothingToCompareError.exit_code

@@ -9,6 +9,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from attach_targets import Target
     from one_measures import OneMeasures
 
 # A busy machine is no fault of what is tested, and the same code passes or fails every time: examples that
@@ -31,3 +35,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneMeasur
     from one_measures import OneMeasures  # noqa: PLC0415 - only here is pytest-xdist needed
 
     return OneMeasures(config, log)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Target]]:
+    """What starts programs to attach to."""
+    from attach_targets import starting  # noqa: PLC0415 - it needs the native library
+
+    with starting(tmp_path) as begin:
+        yield begin
+
+
+@pytest.fixture
+def target(start: Callable[..., Target]) -> Target:
+    """A program of CUDA that waits in poll."""
+    return start()

@@ -19,7 +19,6 @@ from attach_targets import (
     is_recorded,
     mocks,
     ptrace_works,
-    starting,
     until,
 )
 
@@ -31,7 +30,7 @@ from ai_prof.errors import AttachRefusedError
 from ai_prof.trace.open import open_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from ai_prof.trace.model import Trace
@@ -44,12 +43,6 @@ def ptrace_is_allowed() -> None:
     """Attaching is from a process that is no ancestor of the target's."""
     mocks()
     ptrace_works()
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Target]]:
-    with starting(tmp_path) as begin:
-        yield begin
 
 
 def kernels(folder: Path) -> int:

@@ -22,7 +22,7 @@ from ai_prof.collect.ptrace import Call, Tracee
 from ai_prof.errors import AttachRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 IGNORED = signal.SIGWINCH
@@ -70,20 +70,6 @@ def ptrace_is_allowed() -> None:
     ptrace_works()
 
 
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[[str], Target]]:
-    """Starts a target whose one thread to borrow waits in the call of that name."""
-    targets: list[Target] = []
-
-    def begin(wait: str) -> Target:
-        targets.append(Target(tmp_path / "target", wait=wait, launcher=False))
-        return targets[-1]
-
-    yield begin
-    for target in targets:
-        target.kill()
-
-
 def send(target: Target, thread: int, number: int) -> None:
     """To that thread, as pthread_kill does."""
     assert ctypes.CDLL(None).tgkill(target.pid, thread, number) == 0
@@ -117,10 +103,10 @@ def assert_wait_ended(target: Target, interrupted: int) -> None:
     [("poll", 1), ("epoll", 1), ("sleep", 1), ("forever", 1), ("condition", 0), ("semaphore", 0)],
 )
 def test_a_handler_runs_after_our_calls_and_ends_the_wait_as_the_kernel_would_have(
-    wait: str, interrupted: int, start: Callable[[str], Target], tmp_path: Path,
+    wait: str, interrupted: int, start: Callable[..., Target], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    target = start(wait)
+    target = start(wait=wait, launcher=False)
 
     def come(thread: int) -> None:
         send(target, thread, signal.SIGUSR1)
@@ -135,9 +121,9 @@ def test_a_handler_runs_after_our_calls_and_ends_the_wait_as_the_kernel_would_ha
 
 @pytest.mark.parametrize("wait", ["poll", "epoll", "sleep", "forever", "condition", "semaphore"])
 def test_a_signal_that_the_program_ignores_ends_no_wait(
-    wait: str, start: Callable[[str], Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wait: str, start: Callable[..., Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = start(wait)
+    target = start(wait=wait, launcher=False)
     when_held(monkeypatch, lambda thread: send(target, thread, IGNORED))
     sessions = attach([target.pid], tmp_path / "out", {})
     assert_wait_ended(target, 0)
@@ -155,11 +141,11 @@ def test_a_signal_that_the_program_ignores_ends_no_wait(
     ],
 )
 def test_a_signal_that_stops_the_thread_before_us_is_passed_on(
-    case: tuple[str, int, int], start: Callable[[str], Target], tmp_path: Path,
+    case: tuple[str, int, int], start: Callable[..., Target], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     wait, number, interrupted = case
-    target = start(wait)
+    target = start(wait=wait, launcher=False)
     original, sent = Tracee.interrupt, []
 
     def interrupt(self: Tracee) -> None:
@@ -177,9 +163,9 @@ def test_a_signal_that_stops_the_thread_before_us_is_passed_on(
 
 
 def test_a_thread_that_is_cancelled_leaves_no_lock_behind(
-    start: Callable[[str], Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Callable[..., Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = start("cancel")
+    target = start(wait="cancel", launcher=False)
     when_held(monkeypatch, lambda _: target.ask())
     sessions = attach([target.pid], tmp_path / "out", {})
     assert until(lambda: target.count("waits") == 1)  # it was joined, and the loader serves
@@ -188,9 +174,9 @@ def test_a_thread_that_is_cancelled_leaves_no_lock_behind(
 
 
 def test_a_handler_that_jumps_out_of_the_wait_jumps_out_of_that_alone(
-    start: Callable[[str], Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Callable[..., Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = start("jump")
+    target = start(wait="jump", launcher=False)
     when_held(monkeypatch, lambda thread: send(target, thread, signal.SIGUSR1))
     sessions = attach([target.pid], tmp_path / "out", {})
     assert until(lambda: target.count("waits") == 1)
@@ -199,9 +185,9 @@ def test_a_handler_that_jumps_out_of_the_wait_jumps_out_of_that_alone(
 
 
 def test_a_thread_that_does_not_come_back_is_let_go(
-    start: Callable[[str], Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Callable[..., Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = start("poll")
+    target = start(wait="poll", launcher=False)
     monkeypatch.setattr(borrow, "_HOLD_SECONDS", 0.3)
     # So it looks when the thread has left our frame behind.
     monkeypatch.setattr(Tracee, "call", lambda _: Call(entry=False, number=-1, stack=0, result=0))
@@ -214,10 +200,10 @@ def test_a_thread_that_does_not_come_back_is_let_go(
 
 
 def test_a_thread_with_descriptors_of_its_own_is_not_borrowed(
-    start: Callable[[str], Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Callable[..., Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(borrow, "FIND_SECONDS", 0.2)
-    target = start("apart")
+    target = start(wait="apart", launcher=False)
     with pytest.raises(AttachRefusedError, match="no thread to borrow"):
         attach([target.pid], tmp_path / "out", {})
     # Where the kernel does not tell: what stands at the same number in the process's table is not touched.
@@ -254,9 +240,9 @@ def test_a_thread_that_starts_while_one_is_looked_for_is_borrowed(
 
 
 def test_a_file_that_came_to_stand_where_our_memfd_was_is_not_touched(
-    start: Callable[[str], Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Callable[..., Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = start("poll")
+    target = start(wait="poll", launcher=False)
     original = Borrowed.system_call
     standard_error = 2  # a file, which the target leaves empty
 

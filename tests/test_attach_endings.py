@@ -21,7 +21,6 @@ from attach_targets import (
     is_recorded,
     mocks,
     ptrace_works,
-    starting,
     until,
 )
 
@@ -53,20 +52,6 @@ def ptrace_is_allowed() -> None:
     """As in test_attach."""
     mocks()
     ptrace_works()
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Target]]:
-    with starting(tmp_path) as begin:
-        yield begin
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> Iterator[Target]:
-    """A program of CUDA that waits in poll."""
-    started = Target(tmp_path / "target")
-    yield started
-    started.kill()
 
 
 @pytest.fixture
@@ -124,8 +109,10 @@ def test_a_fault_ends_the_capture(target: Target, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("standby", [False, True])
-def test_a_capture_without_a_deadline_ends_with_its_attacher(standby: bool, tmp_path: Path) -> None:
-    target = Target(tmp_path / "target", standby=standby)
+def test_a_capture_without_a_deadline_ends_with_its_attacher(
+    standby: bool, start: Callable[..., Target], tmp_path: Path
+) -> None:
+    target = start(standby=standby)
     attacher = record(target.pid, tmp_path / "out")
     attacher.kill()
     attacher.communicate()

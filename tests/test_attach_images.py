@@ -72,8 +72,7 @@ def test_a_c_library_that_was_upgraded_since(tmp_path: Path) -> None:
     assert_attaches_and_goes_on(program, tmp_path / "out")
 
 
-def test_a_libcupti_that_was_replaced_since(tmp_path: Path) -> None:
-    target = Target(tmp_path / "target")
+def test_a_libcupti_that_was_replaced_since(target: Target, tmp_path: Path) -> None:
     shutil.copy(target.libcupti, tmp_path / "other").replace(target.libcupti)
     (target.folder / "libcuda.so.1").unlink()
     done = ai_prof("attach", "--pid", target.pid, "--duration", "0.3", "--output", tmp_path / "out")

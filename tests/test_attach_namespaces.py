@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from attach_targets import Target, ai_prof, command, environment, mocks, ptrace_works, until
@@ -16,6 +17,9 @@ from attach_targets import Target, ai_prof, command, environment, mocks, ptrace_
 from ai_prof.collect.autostart import library_path
 from ai_prof.collect.tree import family
 from ai_prof.trace.open import open_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NAMESPACES = ("unshare", "--user", "--map-root-user", "--mount", "--pid", "--net", "--fork", "--kill-child")
 ENTER = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
@@ -90,19 +94,18 @@ def test_one_that_stands_by_records_only_where_both_see(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ahead", ["1000", "-1000"])
-def test_a_target_whose_clock_is_another_keeps_the_deadline(ahead: str, tmp_path: Path) -> None:
+def test_a_target_whose_clock_is_another_keeps_the_deadline(
+    ahead: str, start: Callable[..., Target], tmp_path: Path
+) -> None:
     offset = ("unshare", "--time", "--monotonic", ahead, "--kill-child")
     if subprocess.run([*offset, "true"], capture_output=True, check=False).returncode:
         pytest.skip("time namespaces are refused here")
-    target = Target(tmp_path / "target", under=offset)
-    try:
-        began = time.monotonic()
-        pid = family(target.pid)[-1]
-        done = ai_prof("attach", "--pid", pid, "--duration", "1", "--output", tmp_path / "out")
-        assert done.returncode == 0, done.stderr
-        assert 1 < time.monotonic() - began < 20
-    finally:
-        target.kill()
+    target = start(under=offset)
+    began = time.monotonic()
+    pid = family(target.pid)[-1]
+    done = ai_prof("attach", "--pid", pid, "--duration", "1", "--output", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert 1 < time.monotonic() - began < 20
 
 
 def test_from_a_user_namespace_the_reason_is_told(tmp_path: Path) -> None:

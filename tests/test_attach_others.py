@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from attach_targets import Target, ai_prof, environment, mocks, ptrace_works, until
@@ -20,9 +19,6 @@ from ai_prof.collect.borrow import Borrowed
 from ai_prof.collect.control import State, find_control
 from ai_prof.collect.ptrace import Tracee
 from ai_prof.errors import AiProfError, AttachRefusedError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FORKS = """
 import ctypes, os, signal, sys, time
@@ -86,14 +82,6 @@ def ptrace_is_allowed() -> None:
     """As in test_attach."""
     mocks()
     ptrace_works()
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> Iterator[Target]:
-    """A program of CUDA that waits in poll."""
-    started = Target(tmp_path / "target")
-    yield started
-    started.kill()
 
 
 def start(script: str, *words: str | Path) -> subprocess.Popen[str]:

@@ -95,16 +95,12 @@ def test_a_slow_logging_call_is_named(tmp_path: Path) -> None:
     assert host["evidence"]["function_share"] > 0.5
 
 
-def test_a_program_without_python_is_captured_without_stacks(tmp_path: Path) -> None:
+def test_a_program_without_python_is_captured_without_stacks(target: Target, tmp_path: Path) -> None:
     ptrace_works()
-    target = Target(tmp_path / "target")
-    try:
-        out = tmp_path / "out"
-        done = ai_prof("attach", "--pid", target.pid, "--stacks", "--duration", "0.5", "--output", out)
-        assert done.returncode == 0, done.stderr
-        assert f"no stacks of process {target.pid}" in done.stderr
-        assert open_trace(out).stacks is None
-        assert not list(out.glob("*.jsonl"))
-        target.assert_goes_on()
-    finally:
-        target.kill()
+    out = tmp_path / "out"
+    done = ai_prof("attach", "--pid", target.pid, "--stacks", "--duration", "0.5", "--output", out)
+    assert done.returncode == 0, done.stderr
+    assert f"no stacks of process {target.pid}" in done.stderr
+    assert open_trace(out).stacks is None
+    assert not list(out.glob("*.jsonl"))
+    target.assert_goes_on()

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from attach_targets import Target, ai_prof, mocks, ptrace_works, starting, until
+from attach_targets import Target, ai_prof, mocks, ptrace_works, until
 
 from ai_prof.collect import borrow
 from ai_prof.collect.attach import attach
@@ -18,7 +18,7 @@ from ai_prof.collect.procfs import Process
 from ai_prof.errors import AttachRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -27,12 +27,6 @@ def ptrace_is_allowed() -> None:
     """As in test_attach."""
     mocks()
     ptrace_works()
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Target]]:
-    with starting(tmp_path) as begin:
-        yield begin
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")

@@ -139,4 +139,4 @@ def conclude(sessions: Sequence[Session], output: Path) -> int:
         msg = "no process used CUDA in that time: there is nothing to show"
         raise NothingToCompareError(msg)
     say(f"capture in {output}")
-    return tell(output)
+    return tell(output, sys.stdout)

@@ -34,6 +34,7 @@ from ai_prof.trace.open import open_trace
 if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
+    from typing import TextIO
 
 FORK_S = 0.3
 ANSWERED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -79,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
             "nothing was captured: the program used no CUDA and no OpenCL device, "
             "or a line above says why its capture stayed off"
         )
-    return tell(output)
+    return tell(output, sys.stderr)  # standard output is the program's
 
 
 def wait(command: list[str], env: dict[str, str], stacks: Path | None) -> int:
@@ -164,8 +165,8 @@ def worked(output: Path) -> bool:
         return True
 
 
-def tell(output: Path) -> int:
-    """Print the summary of the capture in `output`: standard output is the program's."""
+def tell(output: Path, to: TextIO) -> int:
+    """Print the summary of the capture in `output`."""
     summary = summarise(read(output))
-    sys.stderr.write(f"{render(summary)}\n")
+    print(render(summary), file=to)
     return 0 if summary.devices else NothingToCompareError.exit_code

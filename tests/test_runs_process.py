@@ -52,6 +52,25 @@ def test_of_much_output_the_end_is_kept(tmp_path, monkeypatch):
     assert (tmp_path / "stderr.txt").read_text() == "c" * 999 + "\n"
 
 
+FLOOD = """
+    import os, time
+
+    os.write(1, b"a" * (4 << 20))
+    os.write(1, b"b" * 1000)
+    while 512 * os.fstat(1).st_blocks > 1 << 20:
+        time.sleep(0.01)
+"""
+
+
+def test_a_flood_of_output_does_not_fill_the_disk_meanwhile(tmp_path, monkeypatch):
+    monkeypatch.setattr(process, "KEPT_BYTES", 1000)
+    monkeypatch.setattr(process, "TICK_S", 0.05)
+    assert start(tmp_path, FLOOD).code == 0
+    first, last = (tmp_path / "stdout.txt").read_text().splitlines()
+    assert f"{4 << 20} bytes were printed before this" in first
+    assert last == "b" * 1000
+
+
 def test_a_signal_is_a_negative_code(tmp_path):
     assert start(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)").code == -11
 

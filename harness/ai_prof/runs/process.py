@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 GRACE_S = 2.0
 KILL_S = 10.0
+TICK_S = 1.0
 KEPT_BYTES = 16 << 20
+_FALLOC_FL_KEEP_SIZE, _FALLOC_FL_PUNCH_HOLE = 1, 2
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
 
@@ -63,10 +65,12 @@ def run(
             start_new_session=True,
         )
         try:
-            code = program.wait(timeout_s)
-            left = _left(others)
-        except subprocess.TimeoutExpired:
-            pass
+            while code is None and (rest := start + timeout_s - time.monotonic()) > 0:
+                with suppress(subprocess.TimeoutExpired):
+                    code = program.wait(min(rest, TICK_S))
+                for printed in (stdout, stderr):
+                    _free_start(printed)
+            left = [] if code is None else _left(others)
         finally:
             _end(program, others)
         for printed in (stdout, stderr):
@@ -106,6 +110,18 @@ def _family(others: set[psutil.Process]) -> list[psutil.Process]:
             if child not in others and os.getsid(child.pid) != os.getsid(0):
                 found += [child, *child.children(recursive=True)]
     return found
+
+
+def _free_start(file: BinaryIO) -> None:
+    """Give back the disk space of what `_keep_end` will cut, which a flood would fill meanwhile.
+
+    Where the file system has no holes the space stays taken until then.
+    """
+    size = os.fstat(file.fileno()).st_size
+    if size > KEPT_BYTES:
+        hole = ctypes.c_int64(0), ctypes.c_int64(size - KEPT_BYTES)
+        mode = _FALLOC_FL_KEEP_SIZE | _FALLOC_FL_PUNCH_HOLE
+        ctypes.CDLL(None).fallocate(file.fileno(), mode, *hole)
 
 
 def _keep_end(file: BinaryIO) -> None:

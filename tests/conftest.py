@@ -25,9 +25,10 @@ settings.register_profile(
 )
 settings.load_profile("steady")
 
-# A shell that starts the tests in the background has SIGINT ignored, and programs that they start and
-# interrupt would inherit that.
+# A shell that starts the tests in the background has SIGINT ignored, and nohup SIGHUP: programs that they
+# start and end by these would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.hookimpl(optionalhook=True)

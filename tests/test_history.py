@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+from contextlib import closing
 from datetime import datetime, timedelta, timezone
 
 import msgspec
@@ -176,7 +177,7 @@ def test_a_history_that_cannot_be_used_is_said_and_decides_no_build(tmp_path, ca
     assert main(["history"]) == 2
     assert str(path) in capsys.readouterr().err
     path.unlink()
-    with sqlite3.connect(path) as newer:
+    with closing(sqlite3.connect(path)) as newer:
         newer.execute("PRAGMA user_version = 9")
     with pytest.raises(BaselineError, match="newer ai-prof"):
         history.load(path)

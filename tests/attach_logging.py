@@ -1,11 +1,14 @@
 """A program whose step logs slowly between two kernels, on the mock of CUDA; knows nothing of who watches.
 
-Usage: attach_logging.py LIBCUDA LIBCUPTI. Prints a line when it runs.
+Usage: attach_logging.py LIBCUDA LIBCUPTI STEPS. Prints a line when it runs, and counts its steps in
+the file STEPS.
 """
 
 import ctypes
+import itertools
 import logging
 import os
+import pathlib
 import struct
 import sys
 import threading
@@ -54,17 +57,19 @@ def log_metrics(values):
 def main():
     ctypes.CDLL(sys.argv[1])
     cupti = ctypes.CDLL(sys.argv[2])
+    steps = pathlib.Path(sys.argv[3])
     cupti.mock_now.restype = ctypes.c_uint64
     logging.basicConfig(filename=os.devnull, level=logging.INFO)
     threading.Thread(target=threading.Event().wait, daemon=True).start()  # as CUDA's own threads do
     print("running", flush=True)
-    correlation, values = 1, list(range(200_000))
-    while True:
+    values = list(range(200_000))
+    for step in itertools.count(1):
+        correlation = 3 * step
         upload(cupti, correlation)
         launch(cupti, NAMES[0], correlation + 1)
         log_metrics(values)
         launch(cupti, NAMES[1], correlation + 2)
-        correlation += 3
+        steps.write_text(str(step))
         time.sleep(0.001)
 
 

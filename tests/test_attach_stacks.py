@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from attach_targets import Target, ai_prof, mocks, ptrace_works
+from attach_targets import Target, ai_prof, command, environment, is_recorded, mocks, ptrace_works, until
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ai_prof.collect import stacks
+from ai_prof.collect.procfs import Process
 from ai_prof.collect.stacks import Stack, StackInterval, stack_lines, zero_of
 from ai_prof.errors import EnvironmentInvalidError
 from ai_prof.trace.open import open_trace
@@ -65,20 +66,35 @@ def test_without_py_spy_nothing_is_started(monkeypatch: pytest.MonkeyPatch, tmp_
         stacks.find_py_spy()
 
 
+def counted(steps: Path) -> int:
+    """How many the program has done; 0 while it writes that down."""
+    return int(steps.read_text() or 0)
+
+
 def test_a_slow_logging_call_is_named(tmp_path: Path) -> None:
     ptrace_works()
     driver = shutil.copy(mocks() / "libcuda_mock.so", tmp_path / "libcuda.so.1")
     cupti = shutil.copy(mocks() / "libcupti_mock.so", tmp_path / "libcupti.so.13")
     source = Path(__file__).parent / "attach_logging.py"
-    program = subprocess.Popen([sys.executable, source, driver, cupti], stdout=subprocess.PIPE, text=True)
+    out, steps = tmp_path / "out", tmp_path / "steps"
+    steps.touch()
+    words = [sys.executable, source, driver, cupti, steps]
+    program = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     try:
         assert program.stdout is not None
         assert program.stdout.readline() == "running\n"
-        out = tmp_path / "out"
-        done = ai_prof("attach", "--pid", program.pid, "--stacks", "--duration", "3", "--output", out)
-        assert done.returncode == 0, done.stderr
-        assert "no stacks" not in done.stderr
-        assert "Look at log_metrics (attach_logging.py)" in done.stdout
+        attacher = subprocess.Popen(
+            command("attach", "--pid", program.pid, "--stacks", "--output", out), env=environment(),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert until(lambda: is_recorded(Process(program.pid)))
+        begun = counted(steps)
+        assert until(lambda: counted(steps) > begun + 100)
+        assert ai_prof("stop", "--pid", program.pid).returncode == 0
+        said, errors = attacher.communicate()
+        assert attacher.returncode == 0, errors
+        assert "no stacks" not in errors
+        assert "Look at log_metrics (attach_logging.py)" in said, said + errors
         assert program.poll() is None
     finally:
         program.kill()
@@ -86,11 +102,11 @@ def test_a_slow_logging_call_is_named(tmp_path: Path) -> None:
     trace = open_trace(out)
     assert trace.stacks is not None
     assert trace.stacks.error_ns > 0
-    said = json.loads(ai_prof("summary", "--input", out, "--json").stdout)
-    gaps = [gap for gap in said["devices"][0]["longest_gaps"] if gap["cause"] == "host"]
+    summary = json.loads(ai_prof("summary", "--input", out, "--json").stdout)
+    gaps = [gap for gap in summary["devices"][0]["longest_gaps"] if gap["cause"] == "host"]
     inside = [gap for gap in gaps if "log_metrics (attach_logging.py)" in gap["frames"][0]["frames"]]
     assert len(inside) * 2 > len(gaps) > 0
-    (host,) = (finding for finding in said["findings"] if finding["id"] == "gap-host")
+    (host,) = (finding for finding in summary["findings"] if finding["id"] == "gap-host")
     assert host["evidence"]["function"] == "log_metrics (attach_logging.py)"
     assert host["evidence"]["function_share"] > 0.5
 

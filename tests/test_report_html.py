@@ -1,15 +1,30 @@
 from __future__ import annotations
 
+import io
 import re
 from html.parser import HTMLParser
 
+import msgspec
 import pytest
 import verdicts
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
-from ai_prof.gate.model import Cell, Evidence, LastCalibration, Reason
-from ai_prof.report import conditions, gaps, html, plot, provenance, svg, view, words
+from ai_prof.gate.model import Cell, Evidence, LastCalibration, Reason, StructureChange
+from ai_prof.report import (
+    conditions,
+    gaps,
+    html,
+    junit,
+    markdown,
+    plot,
+    provenance,
+    svg,
+    terminal,
+    view,
+    words,
+)
 
 SAMPLES = {
     "passing": verdicts.passing,
@@ -136,23 +151,93 @@ def test_workloads_stand_in_order_and_unchanged_ones_are_folded():
     assert re.search(r'<details class="group">\s*<summary><h2>1 workload without a finding', page)
 
 
-def test_names_are_escaped_and_kept_in_full():
+def test_names_are_escaped_and_long_on_hover():
     page = html.render(verdicts.nasty())
     titles = [attrs.get("title") for _, attrs in Page(page).tags]
-    assert " ".join(verdicts.NASTY[2].split()) in titles
+    name = verdicts.NASTY[2]
+    assert any(title and len(title) > 900 and name.startswith(title.split("…")[0]) for title in titles)
     assert "<img" not in page
     assert page.count("</script") == page.count("<script") == 2
     assert "\x00" not in page
     assert "\x1b" not in page
 
 
-def test_the_largest_build_fits_and_says_what_it_left_out():
+def test_a_large_build_is_shown_whole_and_says_which_rows_it_left_out():
     page = html.render(verdicts.large())
     assert len(page.encode()) <= html.MAX_BYTES
     assert "more differences in report.json" in page
     assert "Not drawn" in page
     assert page.count("workload_") > 60
+    assert "To keep this page small" not in page
     Page(page)
+
+
+def of_long_names(size=300_000):
+    """A build in which every text is long, and none the same."""
+    kernels = [f"{letter * size}<{letter}>" for letter in "ab"]
+    sample = verdicts.regressed_by_time("w" * size)
+    sample.notes, sample.why = ["n" * size], "y" * size
+    sample.structure = [
+        StructureChange(name=f"kernel:{kernels[0]}", baseline=1, candidate=2, reason=Reason.REGRESSED)
+    ]
+    sample.cells[1].why, sample.cells[1].notes = "c" * size, ["d" * size]
+    sample.explained = verdicts.explained(kernels)
+    sample.candidate_runs = [
+        msgspec.structs.replace(run, session="s" * size, environment={"e" * size: "f" * size})
+        for run in sample.candidate_runs
+    ]
+    facts = {"machine_key": "k" * size, "commit": "h" * size, "run_id": "r" * size, "device": "v" * size}
+    return verdicts.build(sample, exit_code=1, notes=["m" * size], machine={"g" * size: "i" * size}, **facts)
+
+
+TOO_LARGE = {
+    "regressed": lambda: verdicts.build(
+        *(verdicts.regressed_by_time(f"w{i}") for i in range(250)), exit_code=1
+    ),
+    "unchanged": lambda: verdicts.build(*(verdicts.workload(f"w{i}") for i in range(400))),
+    "facts": lambda: verdicts.build(
+        verdicts.workload(), machine={f"<{i}>": "&" * 999 for i in range(3000)}, notes=["'" * 999] * 3000
+    ),
+    "metrics": lambda: verdicts.build(
+        verdicts.workload(cells=[verdicts.cell(f"m{i}", notes=['"' * 999]) for i in range(3000)]),
+        verdicts.regressed_by_structure(),
+    ),
+}
+
+
+@pytest.mark.parametrize("sample", TOO_LARGE)
+def test_a_page_too_large_is_cut_and_says_what_it_left_out(sample):
+    page = html.render(TOO_LARGE[sample]())
+    assert 20_000 < len(page.encode()) <= html.MAX_BYTES
+    Page(page)
+    assert re.search(r"details of \d+ workloads? are left out|more rows in report.json", page)
+
+
+def test_no_name_makes_a_report_large():
+    verdict = of_long_names()
+    page = html.render(verdict)
+    Page(page)
+    assert len(page.encode()) < 300_000
+    texts = [markdown.render(verdict), junit.render(verdict), terminal.plain(verdict)]
+    assert max(map(len, texts)) < 50_000
+    stream = io.StringIO()
+    terminal.render(verdict, Console(file=stream, force_terminal=True))
+    assert len(stream.getvalue()) < 50_000
+
+
+def test_nothing_of_what_changed_is_left_out_for_what_did_not():
+    page = html.render(
+        verdicts.build(
+            *(verdicts.regressed_by_structure(f"changed_{i}") for i in range(60)),
+            *(verdicts.workload(f"same_{i}") for i in range(400)),
+            exit_code=1,
+        )
+    )
+    changed, unchanged = page.split('<details class="group">')
+    assert changed.count('class="metrics"') == 60
+    assert changed.count("<h3>Every run, in launch order") == html.DRAWN
+    assert 0 < unchanged.count('class="metrics"') < 400
+    assert unchanged.count("same_") >= 400
 
 
 def test_every_run_is_a_mark_of_its_side():

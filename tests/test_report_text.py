@@ -249,8 +249,23 @@ def test_annotations_are_one_safe_line_a_finding():
 def test_what_a_log_takes_for_a_command_begins_no_line():
     hostile = verdicts.regressed_by_time()
     hostile.workload = "x\n::stop-commands::t"
-    verdict = verdicts.build(hostile, notes=["a note\n::error::not ours"])
-    assert not any(line.startswith("::") for line in terminal.plain(verdict).splitlines())
+    other = verdicts.workload("::add-mask::a")
+    verdict = verdicts.build(hostile, other, notes=["a note\n::error::not ours", " ::error::nor this"])
+    assert not any(line.lstrip().startswith("::") for line in terminal.plain(verdict).splitlines())
+
+
+def test_a_comment_is_short_counts_what_it_hides_and_ends_with_the_verdict():
+    many = verdicts.build(
+        *(verdicts.workload(f"same_{i}") for i in range(500)), verdicts.regressed_by_time(), exit_code=1
+    )
+    comment = terminal.plain(many)
+    assert len(comment.encode()) < 60_000
+    first, *_, hidden, verdict, run = comment.splitlines()
+    assert first.startswith("torch_decode  regressed")
+    shown = comment.count("same_")
+    assert 0 < shown < 500
+    assert hidden == f"{500 - shown + 1} more lines in the report"  # and the command that accepts it
+    assert (verdict, run) == ("1 of 501 workloads regressed (exit 1)", f"run {many.run_id}")
 
 
 @pytest.mark.parametrize(

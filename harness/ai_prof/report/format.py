@@ -20,6 +20,7 @@ _LEFT_OUT = (
     re.compile(r"<>"),
 )
 _TEMPLATE = 1000  # characters of a name that are looked at
+LONGEST = 1000  # characters of a line that are shown anywhere; browsers show no more on hover
 
 
 def number(x: float) -> str:
@@ -150,6 +151,11 @@ def operation(name: str, width: int = 72) -> str:
     for dull in _LEFT_OUT:
         text = dull.sub("", text)
     return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def displayed(text: str) -> str:
+    """Return a line as any report shows it: printable, and of no more than LONGEST characters."""
+    return printable(text if len(text) <= LONGEST else shorten(text, LONGEST))
 
 
 def printable(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
     from ai_prof.gate.model import BuildVerdict, Cell, WorkloadVerdict
 
 MAX_BYTES = 2_000_000
+FRAME_BYTES = 500_000  # of them for all that is no workload's
 FINDINGS = 10
+DRAWN = 10  # workloads with plots and timelines
+ROWS = 1000  # of a list of the page, that of its workloads among them
 LONG = 600  # characters of a sentence that is shown
 _ALWAYS_DRAWN = ("iteration_ms", "kernel_time_ms")
 _STRIPS = 6
@@ -29,15 +33,16 @@ _STRIPS = 6
 
 @dataclass(frozen=True)
 class Detail:
-    """How much is drawn: workloads with plots, regressions with timelines, and structure rows a workload."""
+    """How much a workload shows: more than its line, drawings, and how many rows of structure."""
 
-    plotted: int
-    timelines: int
+    told: bool
+    drawn: bool
     structure: int
 
 
-DETAILS = (Detail(10, 10, 40), Detail(4, 4, 10), Detail(0, 0, 3))
-"""From rich to lean: the first that fits into MAX_BYTES is used, and the page says what it left out."""
+LINE = Detail(told=False, drawn=False, structure=0)
+LEAN = Detail(told=True, drawn=False, structure=10)
+RICH = Detail(told=True, drawn=True, structure=40)
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class Section:
     accept: str
     structure: list[view.Row]
     hidden_structure: int
-    plotted: bool
+    detail: Detail
     strips: list[Markup]
     iterations: Markup | None
     legend: list[tuple[str, str]]
@@ -83,22 +88,75 @@ class Beside:
     history: Mapping[str, list[Point]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class _Piece:
+    """A workload as HTML, in so many bytes."""
+
+    section: Section
+    html: Markup
+    size: int
+
+
 def render(verdict: BuildVerdict, beside: Beside | None = None) -> str:
-    """Return the page, at most 2 MB: the verdict, then each workload, regressions first."""
-    beside = beside or Beside()
-    page = ""
-    for detail in DETAILS:
-        page = _page(verdict, detail, beside)
-        if len(page.encode()) <= MAX_BYTES:
-            break
-    return page
+    """Return the page, at most 2 MB: the verdict, then each workload, regressions first.
 
-
-def _page(verdict: BuildVerdict, detail: Detail, beside: Beside) -> str:
+    What has no room is counted, and what changed is shown in all its details before any that did not.
+    """
     workloads = view.ordered(verdict.workloads)
-    sections = [_section(w, i, detail, beside, verdict) for i, w in enumerate(workloads)]
-    unchanged = [s for s in sections if view.is_unchanged(s.workload)]
-    changed = [s for s in sections if not view.is_unchanged(s.workload)]
+    changed = [workload for workload in workloads if not view.is_unchanged(workload)]
+    unchanged = [workload for workload in workloads if view.is_unchanged(workload)]
+    sections = _Sections(verdict, beside or Beside(), [*changed, *unchanged], len(changed))
+    rows = ROWS
+    while (frame := len(_page(sections, [], rows, scripted=True).encode())) > FRAME_BYTES and rows:
+        rows //= 2
+    pieces = _fitting(sections, MAX_BYTES - frame)
+    return _page(sections, pieces, rows, scripted=any(piece.section.timelines for piece in pieces))
+
+
+def _fitting(sections: _Sections, room: int) -> list[_Piece]:
+    """Return the first workloads, with the most details that fit into `room` bytes in all.
+
+    One that has no room ends it. A line for each comes before details of any, but those of what changed
+    before lines of what did not.
+    """
+    pieces: list[_Piece] = []
+    listed = min(len(sections.workloads), ROWS)
+    split = min(sections.changed, listed)
+    stages = itertools.product((range(split), range(split, listed)), ((LINE,), (RICH, LEAN)))
+    for place, details in ((place, details) for places, details in stages for place in places):
+        old = pieces[place].size if place < len(pieces) else 0
+        made = (sections.piece(place, each) for each in details if place < DRAWN or not each.drawn)
+        piece = next((piece for piece in made if piece.size - old <= room), None)
+        if piece is None:
+            break
+        room -= piece.size - old
+        pieces[place : place + 1] = [piece]
+    return pieces
+
+
+@dataclass(frozen=True)
+class _Sections:
+    """The workloads of a build in the page's order: first those that changed, `changed` in number."""
+
+    verdict: BuildVerdict
+    beside: Beside
+    workloads: list[WorkloadVerdict]
+    changed: int
+
+    def at(self, place: int, detail: Detail) -> Section:
+        return _section(self.workloads[place], place, detail, self.beside, self.verdict)
+
+    def piece(self, place: int, detail: Detail) -> _Piece:
+        section = self.at(place, detail)
+        name = "changed" if place < self.changed else "unchanged"
+        text = template(f"{name}.html.j2").render(section=section)
+        return _Piece(section, Markup(text), len(text.encode()))  # noqa: S704 - the template escapes
+
+
+def _page(sections: _Sections, pieces: list[_Piece], rows: int, *, scripted: bool) -> str:
+    """Write the page with these pieces, and lists of at most `rows` lines."""
+    verdict, changed = sections.verdict, sections.changed
+    first = [sections.at(place, LINE) for place in range(min(changed, FINDINGS, rows))]
     title, tone = view.headline(verdict)
     return template("report.html.j2").render(
         verdict=verdict,
@@ -106,10 +164,16 @@ def _page(verdict: BuildVerdict, detail: Detail, beside: Beside) -> str:
         tone=tone,
         subline=view.subline(verdict),
         tally=view.tally(verdict),
-        findings=[(s, view.leading(s.workload)) for s in changed[:FINDINGS]],
-        hidden_findings=max(0, len(changed) - FINDINGS),
-        changed=changed,
-        unchanged=unchanged,
+        findings=[(section, view.leading(section.workload)) for section in first],
+        hidden_findings=changed - len(first),
+        changed=[piece.html for piece in pieces[:changed]],
+        unchanged=[piece.html for piece in pieces[changed:]],
+        all_changed=changed,
+        all_unchanged=len(sections.workloads) - changed,
+        unlisted=len(sections.workloads) - len(pieces),
+        untold=len(sections.workloads) - sum(piece.section.detail.told for piece in pieces),
+        rows=rows,
+        scripted=scripted,
         badges=provenance.badges(verdict),
         baselines=provenance.baselines(verdict),
         facts=provenance.facts(verdict),
@@ -140,21 +204,21 @@ def _section(
         accept=remedy.command(verdict, workload),
         structure=structure[: detail.structure],
         hidden_structure=max(0, len(structure) - detail.structure),
-        plotted=place < detail.plotted,
-        strips=_strips(workload) if place < detail.plotted else [],
-        iterations=plot.iterations(workload) if place < detail.plotted else None,
+        detail=detail,
+        strips=_strips(workload) if detail.drawn else [],
+        iterations=plot.iterations(workload) if detail.drawn else None,
         legend=plot.roles(workload),
-        bars=gaps.bars(sides, workload.workload) if place < detail.plotted and sides else None,
+        bars=gaps.bars(sides, workload.workload) if detail.drawn and sides else None,
         causes=gaps.table(*pair) if pair else [],
         compared=[side.label for side in pair or ()],
         places=places,
         hidden_places=hidden,
         elsewhere=why_view.elsewhere(workload.explained),
-        timelines=lanes.draw(workload.explained) if place < detail.timelines else None,
+        timelines=lanes.draw(workload.explained) if detail.drawn else None,
         untypical=_untypical(workload, pair),
         links=beside.links.get(workload.workload, []),
         history=history_plot.draw(beside.history.get(workload.workload, []), workload, verdict.run_id)
-        if place < detail.plotted
+        if detail.drawn
         else None,
     )
 
@@ -192,8 +256,8 @@ def _prose(text: str) -> str:
     return fmt.unbroken(fmt.shorten(fmt.typeset(text), LONG))
 
 
-def _printable(value: Any) -> Any:
-    return fmt.printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+def _displayed(value: Any) -> Any:
+    return fmt.displayed(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 @cache
@@ -203,7 +267,7 @@ def template(name: str) -> Template:
         loader=PackageLoader("ai_prof.report"),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_printable,
+        finalize=_displayed,
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -84,4 +84,4 @@ def _count(suite: ET.Element) -> None:
 
 
 def _clean(text: str) -> str:
-    return fmt.printable(text)
+    return "\n".join(map(fmt.displayed, text.split("\n")))

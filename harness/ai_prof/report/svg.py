@@ -67,7 +67,10 @@ def write(  # noqa: PLR0913 - a text has a place and a look
 
 
 def markup(root: ET.Element) -> Markup:
-    """Return the drawing as HTML, everything in it escaped by the serialiser."""
+    """Return the drawing as HTML, everything in it escaped by the serialiser, and no text without end."""
+    root.attrib |= {key: fmt.displayed(text) for key, text in root.attrib.items() if key == "aria-label"}
+    for element in root.iter():
+        element.text = fmt.displayed(element.text) if element.text else None
     return Markup(fmt.printable(ET.tostring(root, encoding="unicode")))  # noqa: S704 - the serialiser escapes
 
 

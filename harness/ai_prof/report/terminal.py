@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
+import itertools
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -14,6 +13,8 @@ from ai_prof.report import cause, remedy, view
 from ai_prof.report import format as fmt
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ai_prof.gate.model import BuildVerdict, WorkloadVerdict
 
 STYLES = {
@@ -24,34 +25,47 @@ STYLES = {
     "pass": "green",
     "quiet": "dim",
 }
+COMMENT_BYTES = 50_000  # GitHub takes 65,536 characters, what is around it among them
 
 
 def render(verdict: BuildVerdict, console: Console) -> None:
     """Print a table at a terminal, plain lines elsewhere, and the verdict as the last line."""
     workloads = view.ordered(verdict.workloads)
-    if console.is_terminal:
-        console.print(_table(workloads))
-    else:
-        for workload in workloads:
-            _plain(console, "  ".join(_line(workload)))
-    title, tone = view.headline(verdict)
-    for line in (
-        *_remedies(verdict),
-        *map(fmt.typeset, verdict.notes),
-        f"{title} (exit {verdict.exit_code})",
-    ):
-        style = STYLES[tone] if line.startswith(title) else "dim"
-        if console.is_terminal:
-            console.print(Text(fmt.printable(line), style=style), soft_wrap=True)
-        else:
-            _plain(console, fmt.printable(line))
+    if not console.is_terminal:
+        for line in (*_lines(verdict), _verdict(verdict)):
+            console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
+        return
+    console.print(_table(workloads))
+    for line in _told(verdict):
+        console.print(Text(line, style="dim"), soft_wrap=True)
+    _, tone = view.headline(verdict)
+    console.print(Text(_verdict(verdict), style=STYLES[tone]), soft_wrap=True)
 
 
 def plain(verdict: BuildVerdict) -> str:
-    """Return what a pull request's comment shows: the lines of a log, with no markup in them."""
-    stream = io.StringIO()
-    render(verdict, Console(file=stream, force_terminal=False))
-    return f"{stream.getvalue()}run {verdict.run_id}\n"
+    """Return what a pull request's comment shows: the lines of a log, with no markup in them.
+
+    The last ones that don't fit are counted, and the verdict is never one of them.
+    """
+    lines = _lines(verdict)
+    sizes = itertools.accumulate(len(f"{line}\n".encode()) for line in lines)
+    kept = sum(size <= COMMENT_BYTES for size in sizes)
+    hidden = len(lines) - kept
+    counted = [f"{fmt.plural(hidden, 'more line')} in the report"] if hidden else []
+    return "\n".join((*lines[:kept], *counted, _verdict(verdict), f"run {fmt.displayed(verdict.run_id)}", ""))
+
+
+def _lines(verdict: BuildVerdict) -> list[str]:
+    """Return a line a workload, the strongest first, and what is to be told beside them."""
+    return [*("  ".join(_line(workload)) for workload in view.ordered(verdict.workloads)), *_told(verdict)]
+
+
+def _told(verdict: BuildVerdict) -> list[str]:
+    return [_single(line) for line in (*_remedies(verdict), *map(fmt.typeset, verdict.notes))]
+
+
+def _verdict(verdict: BuildVerdict) -> str:
+    return f"{view.headline(verdict)[0]} (exit {verdict.exit_code})"
 
 
 def _remedies(verdict: BuildVerdict) -> list[str]:
@@ -63,7 +77,7 @@ def _remedies(verdict: BuildVerdict) -> list[str]:
 def _line(workload: WorkloadVerdict) -> tuple[str, str, str]:
     """Return name, verdict and what stands behind it."""
     label = view.word(workload).label + (", provisional" if workload.provisional else "")
-    return fmt.printable(fmt.shorten(workload.workload, 40)), label, fmt.printable(_detail(workload))
+    return _single(fmt.shorten(workload.workload, 40)), label, _single(_detail(workload))
 
 
 def _detail(workload: WorkloadVerdict) -> str:
@@ -93,6 +107,7 @@ def _table(workloads: list[WorkloadVerdict]) -> Table:
     return table
 
 
-def _plain(console: Console, line: str) -> None:
-    """Print one line, whatever is in it: CI takes a line that begins with `::` for a command."""
-    console.print(" ".join(line.splitlines()), markup=False, highlight=False, emoji=False, soft_wrap=True)
+def _single(text: str) -> str:
+    """Return one line, whatever is in it; CI takes one that begins with `::` for a command."""
+    line = " ".join(fmt.displayed(text).split())
+    return f". {line}" if line.startswith("::") else line

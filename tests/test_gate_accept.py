@@ -120,7 +120,10 @@ def test_acceptances_are_sorted_one_a_line_and_end_with_their_baseline(tmp_path)
     assert accepted.load(path, one) == []
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": "ai-prof/accepted/9"}', "\xff"])
+DEEP = '{"a":' * 100_000
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": "ai-prof/accepted/9"}', "\xff", DEEP])
 def test_acceptances_that_cannot_be_read_say_so(tmp_path, text):
     path = store.save(tmp_path, baseline())
     accepted.path_of(path).write_bytes(text.encode("latin-1"))

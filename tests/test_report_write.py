@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import json
+import os
+from pathlib import Path
+
+import fake_project
 import msgspec
 import pytest
 import verdicts
 
+from ai_prof.cli import main
 from ai_prof.errors import UsageError
 from ai_prof.gate.model import BuildVerdict
 from ai_prof.report import write
@@ -45,3 +51,34 @@ def test_a_renderer_that_fails_leaves_the_old_reports(tmp_path, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         write_reports(verdicts.mixed(), tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def not_utf8(folder):
+    made = Path(os.fsdecode(bytes(folder) + b"/caf\xe9"))
+    made.mkdir()
+    return made
+
+
+def test_a_path_that_is_no_utf8_is_replaced_where_it_is_shown(tmp_path):
+    folder = not_utf8(tmp_path)
+    sample = verdicts.regressed_by_time()
+    sample.baseline["path"] = str(folder / "key" / "torch_decode.json")
+    verdict = verdicts.build(sample, exit_code=1, notes=[f"{folder}: a note"])
+    write_reports(verdict, folder / "report")
+    read = {path.name: path.read_text(encoding="utf-8") for path in (folder / "report").iterdir()}
+    assert "caf\ufffd/key/torch_decode.json</td>" in read["index.html"]
+    assert all("caf\ufffd: a note" in read[name] for name in ("index.html", "report.md", "comment.txt"))
+    stored = msgspec.json.decode(read["report.json"], type=BuildVerdict).workloads[0].baseline
+    assert str(stored["path"]).endswith("/caf\\udce9/key/torch_decode.json")
+
+
+def test_a_repository_at_a_path_that_is_no_utf8_is_gated(tmp_path, monkeypatch, capsys):
+    project = fake_project.enter(not_utf8(tmp_path), monkeypatch)
+    assert project.gate("--record") == 0
+    assert "Pass: no regression in 1 workload" in capsys.readouterr().out
+    assert "/caf\\udce9/.ai-prof/" in project.workload()["baseline"]["path"]
+    assert project.gate("--shard", "1/1", "--report", "shards") == 0
+    capsys.readouterr()
+    assert main(["report", "merge", "shards", "--json"]) == 0
+    (workload,) = json.loads(capsys.readouterr().out)["workloads"]
+    assert "/caf\\udce9/.ai-prof/" in workload["baseline"]["path"]

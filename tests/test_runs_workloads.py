@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from ai_prof.errors import EXIT_USAGE, WorkloadError
@@ -101,6 +103,13 @@ def test_a_file_that_is_not_text(tmp_path):
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(WorkloadError, match=r"cannot be read|not valid"):
         load(path)
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9", b"two\nlines", b"\x1b[2J"])
+def test_a_name_that_no_report_could_show_is_refused(tmp_path, name):
+    write(tmp_path, os.fsdecode(name))
+    with pytest.raises(WorkloadError, match="rename it"):
+        find(tmp_path)
 
 
 def test_find_and_select(tmp_path):

@@ -14,6 +14,7 @@ from ai_prof.baselines.files import one_writer, place, write_file
 from ai_prof.errors import BaselineError
 from ai_prof.gate.metrics import METRICS
 from ai_prof.gate.model import Acceptance
+from ai_prof.json_text import UNREADABLE, encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,8 +71,8 @@ def add(path: Path, baseline: store.Baseline, changes: Sequence[Acceptance]) -> 
             "machine_key": baseline.machine_key,
             "baseline": store.digest(baseline),
         }
-        lines = [f'"{name}": {msgspec.json.encode(value).decode()},' for name, value in fields.items()]
-        body = ",\n".join(msgspec.json.encode(kept[key]).decode() for key in sorted(kept))
+        lines = [f'"{name}": {encode(value).decode()},' for name, value in fields.items()]
+        body = ",\n".join(encode(kept[key]).decode() for key in sorted(kept))
         write_file(file, "\n".join(["{", *lines, '"changes": [', body, "]", "}", ""]).encode())
     return file
 
@@ -89,7 +90,7 @@ def _read(file: Path) -> _File | None:
         return None
     except OSError as error:
         raise BaselineError(f"{file}: cannot be read ({error.strerror}): check its permissions") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise BaselineError(f"{file}: holds no accepted changes ({error}): {remedy}") from error
     unknown = sorted({each.metric for each in found.changes} - set(METRICS))
     if found.schema != SCHEMA or unknown:

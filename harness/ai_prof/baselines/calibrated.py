@@ -11,6 +11,7 @@ from ai_prof.baselines import store
 from ai_prof.baselines.files import write_file
 from ai_prof.errors import BaselineError
 from ai_prof.gate.model import LastCalibration
+from ai_prof.json_text import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,7 +42,7 @@ def _load(path: Path) -> LastCalibration:
         read = msgspec.json.decode(path.read_bytes(), type=_File)
         # Read as a time with its zone, which msgspec holds it to.
         msgspec.convert(read.last.when, Annotated[datetime, msgspec.Meta(tz=True)])
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (OSError, *UNREADABLE) as error:
         msg = f"{path}: is no calibration ({error}): remove it, and run `ai-prof calibrate`"
         raise BaselineError(msg) from error
     return read.last

@@ -11,6 +11,7 @@ import numpy as np
 
 from ai_prof.errors import BaselineError
 from ai_prof.gate.metrics import COUNTS, TOTALS
+from ai_prof.json_text import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -112,7 +113,7 @@ def from_lines(data: bytes, path: Path) -> list[Point]:
         if line.strip():
             try:
                 found.append(msgspec.json.decode(line, type=Point))
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            except UNREADABLE as error:
                 raise BaselineError(f"{path}: line {number} is no point of a history ({error})") from error
     return found
 

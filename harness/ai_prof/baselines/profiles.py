@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from ai_prof.errors import BaselineError
+from ai_prof.json_text import UNREADABLE
 from ai_prof.timeline.profile import Profile
 from ai_prof.timeline.spent import Spent
 from ai_prof.timeline.typical import Typical
@@ -61,7 +62,7 @@ def decode(data: bytes, path: Path) -> dict[str, Profile]:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             kinds = msgspec.json.decode(arrays["meta"].tobytes(), type=list[_Kind])
             values = [arrays[f"values_{number}"] for number in range(len(kinds))]
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, msgspec.MsgspecError) as error:
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile, *UNREADABLE) as error:
         raise BaselineError(f"{path}: holds no profiles ({error}): restore it from git") from error
     found = {
         digest: Profile(

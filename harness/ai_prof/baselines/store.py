@@ -14,6 +14,8 @@ from ai_prof.baselines.migrate import VERSION, migrated
 from ai_prof.errors import BaselineError, NothingToCompareError
 from ai_prof.gate.metrics import Backend
 from ai_prof.gate.model import Anchor, Run
+from ai_prof.json_text import UNREADABLE
+from ai_prof.json_text import encode as encode_json
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -155,7 +157,7 @@ def _decode(data: bytes, path: Path) -> Baseline:
         head = msgspec.json.decode(data, type=dict[str, Any])
     except msgspec.ValidationError as error:
         raise BaselineError(f"{path}: is not a baseline ({error}): {remedy}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         text = data.strip()
         cut = not text or (text.startswith(b"{") and not text.endswith(b"}"))
         what = "is cut short" if cut else "is not valid JSON"
@@ -190,8 +192,8 @@ def encode(baseline: Baseline) -> bytes:
 
 def _line(name: str, value: Any) -> str:
     if name != "log" or not value:
-        return msgspec.json.encode(value).decode()
-    return "[\n" + ",\n".join(msgspec.json.encode(entry).decode() for entry in value) + "\n]"
+        return encode_json(value).decode()
+    return "[\n" + ",\n".join(encode_json(entry).decode() for entry in value) + "\n]"
 
 
 def digest(baseline: Baseline) -> str:

@@ -15,6 +15,7 @@ from ai_prof.errors import UsageError
 from ai_prof.gate.acceptance import acceptable, note
 from ai_prof.gate.metrics import METRICS
 from ai_prof.gate.model import Acceptance, BuildVerdict, Reason, WorkloadVerdict
+from ai_prof.json_text import UNREADABLE
 from ai_prof.runs import checkout
 from ai_prof.runs.stored import LOCAL, now, user
 
@@ -91,7 +92,7 @@ def read_report(path: Path) -> BuildVerdict:
         verdict = msgspec.json.decode(path.read_bytes(), type=BuildVerdict)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise UsageError(f"{path}: is no report.json of `ai-prof gate` ({error})") from error
     if verdict.regress:
         raise UsageError(

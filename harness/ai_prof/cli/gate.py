@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ai_prof import json_text
 from ai_prof.baselines import history
 from ai_prof.cli.console import OutputConsole
 from ai_prof.cli.gate_options import add_gate_options, make_request
@@ -117,7 +118,7 @@ def recall(root: Path) -> list[history.Point]:
 def show(verdict: BuildVerdict, *, as_json: bool) -> None:
     """Print the verdict."""
     if as_json:
-        print(msgspec.json.format(msgspec.json.encode(verdict), indent=1).decode())
+        print(msgspec.json.format(json_text.encode(verdict), indent=1).decode())
     else:
         terminal.render(verdict, OutputConsole())
     if os.environ.get("GITHUB_ACTIONS") == "true":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from ai_prof import json_text
 from ai_prof.baselines import profiles as profile_files
 from ai_prof.errors import EnvironmentInvalidError, UsageError
 from ai_prof.gate.measured import Measured, Shard
@@ -36,7 +37,7 @@ def save(folder: Path, shard: Shard, measured: Measured, profiles: Mapping[str, 
     with atomic_file(folder / PROFILES) as file:
         file.write(profile_files.encode(profiles.values()))
     with atomic_file(folder / FILE) as file:
-        file.write(msgspec.json.encode(_ShardFile(shard=shard, measured=measured)))
+        file.write(json_text.encode(_ShardFile(shard=shard, measured=measured)))
     return folder / FILE
 
 
@@ -72,7 +73,7 @@ def load(folders: Sequence[Path]) -> tuple[list[Measured], dict[str, Profile]]:
 def _read(path: Path) -> _ShardFile:
     try:
         read = msgspec.json.decode(path.read_bytes(), type=_ShardFile)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, *json_text.UNREADABLE) as error:
         raise UsageError(f"{path}: no evidence of a shard ({error}): measure it again") from error
     if not _RUN_ID.fullmatch(read.measured.build.run_id):  # the name of a folder
         raise UsageError(f"{path}: no evidence of a shard (its run id is none): measure it again")

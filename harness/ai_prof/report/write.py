@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ai_prof import json_text
 from ai_prof.errors import UsageError
 from ai_prof.report import history_plot, html, junit, markdown, terminal
 from ai_prof.report.timelines import write_timelines
@@ -32,7 +33,7 @@ def write_reports(verdict: BuildVerdict, folder: Path, history: Sequence[Point] 
     """
     links = write_timelines(verdict, folder)
     contents = {
-        "report.json": msgspec.json.format(msgspec.json.encode(verdict), indent=1),
+        "report.json": msgspec.json.format(json_text.encode(verdict), indent=1),
         "report.md": markdown.render(verdict).encode(),
         "comment.txt": terminal.plain(verdict).encode(),
         "junit.xml": junit.render(verdict).encode(),

@@ -6,6 +6,7 @@ tools read. One benchmark stands for one workload, one round for one launch in a
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -56,13 +57,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def save(plan: Plan) -> Path:
     """Write the plan where the collector reads it."""
     path = plan.folder / "plan.json"
-    path.write_bytes(msgspec.json.encode(plan, enc_hook=str))
+    path.write_text(json.dumps(msgspec.to_builtins(plan, enc_hook=str)))  # it takes paths that are no UTF-8
     return path
 
 
 def load(path: Path) -> Plan:
     """The plan in a file that `save` wrote."""
-    return msgspec.json.decode(path.read_bytes(), type=Plan, dec_hook=lambda kind, value: kind(value))
+    return msgspec.convert(json.loads(path.read_text()), Plan, dec_hook=lambda kind, value: kind(value))
 
 
 def measure(plan: Plan) -> list[Run]:
@@ -137,7 +138,7 @@ def _check_room(folder: Path) -> None:
 
 def _results(path: Path) -> list[Run]:
     """The runs, workload by workload, from the benchmark JSON."""
-    report = msgspec.json.decode(path.read_bytes())
+    report = json.loads(path.read_text())
     return [
         run for each in report["benchmarks"] for run in msgspec.convert(each["extra_info"]["runs"], list[Run])
     ]
@@ -145,7 +146,7 @@ def _results(path: Path) -> list[Run]:
 
 def durations(folder: Path) -> dict[str, float]:
     """The mean seconds of a launch, by workload, of what was measured with `folder`; no waiting in it."""
-    report = msgspec.json.decode((folder / RESULTS).read_bytes())
+    report = json.loads((folder / RESULTS).read_text())
     # A round whose launch was not made took no time.
     return {
         each["extra_info"]["workload"]: each["stats"]["total"] / len(each["extra_info"]["runs"])

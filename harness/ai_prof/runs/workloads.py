@@ -93,6 +93,8 @@ def load(file: Path) -> Workload:
         declared = convert(table, Declaration)
     except ValueError as error:
         raise WorkloadError(f"{file}: {error}") from error
+    if not file.parent.name.isprintable():
+        raise WorkloadError(f"{file}: the folder's name is the workload's, and can't be shown: rename it")
     wrong = next(_mistakes(declared), None)
     if wrong:
         raise WorkloadError(f"{file}: {wrong}")

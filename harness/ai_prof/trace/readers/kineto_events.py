@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ai_prof.json_text import UNREADABLE
 from ai_prof.trace.model import SyncKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Values nested beyond Python's own limit are damaged too, and an older msgspec leaves bad UTF-8 to the codec.
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _LOST = "\ufffd"  # stands for what is not UTF-8
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _AFTER_ARRAY = re.compile(rb'\s*(?:,\s*"|\}\s*\Z|\Z)')

@@ -104,13 +104,19 @@ def test_baselines_are_measured_and_a_build_is_gated_by_them(
     assert not (project.root / "pwned").exists()
     assert "iteration latency" in (project.root / "baselines" / "moved.txt").read_text()
     (project.root / "baselines" / "moved.txt").unlink()
+    (project.root / "reports" / "zzz").mkdir(parents=True)
+    for name in ("report.md", "comment.txt", "shard.json"):
+        (project.root / "reports" / "zzz" / name).write_text("by the change itself")
+    project.git("add", "-f", "reports")
     base = project.commit("baselines")
     succeed(runner, *TAKE, BASE=base)
     succeed(runner, *GATE, SHARD="1/1")
-    (runner.workspace / "reports").rename(runner.folder / "temp" / "evidence")
+    (runner.folder / "temp" / "reports").rename(runner.folder / "temp" / "evidence")
     succeed(runner, *VERDICT)
     succeed(runner, *SUMMARIES[0])
     assert "Pass: no regression in 1 workload" in runner.summary.read_text()
+    assert "by the change itself" not in runner.summary.read_text()
+    assert [path.name for path in (runner.workspace / "reports").iterdir()] == ["zzz"]
 
 
 def test_a_build_is_gated_against_its_target_branch(runner: Runner, project: fake_project.Project) -> None:

@@ -76,7 +76,8 @@ def comment(
         folder = runner.folder / "temp" / "report" / "run"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "comment.txt").write_text(report)
-    answers = {"repos/o/r/commits/abc/pulls": pulls, "repos/o/r/issues/5/comments?per_page=100": comments}
+    pages = [comments[i : i + 100] for i in range(0, max(1, len(comments)), 100)]
+    answers = {"repos/o/r/commits/abc/pulls": pulls, "repos/o/r/issues/5/comments?per_page=100": pages}
     runner.answers.write_text(json.dumps(answers))
     done = runner.run(step(*COMMENT), REPOSITORY="o/r", HEAD_SHA="abc", RUN_URL="https://host/run")
     assert done.returncode == 0, done.stderr
@@ -105,6 +106,25 @@ def test_an_earlier_comment_of_ours_is_replaced_and_no_one_elses(runner: Runner)
     others = [{"id": 1, "user": {"login": "eve"}, "body": body}, {"id": 2, "user": bot, "body": "other"}]
     comment(runner, "fine", [pull()], [*others, {"id": 3, "user": bot, "body": body}])
     assert runner.asked()[-1][0][:4] == ["api", "repos/o/r/issues/comments/3", "--method", "PATCH"]
+
+
+def test_an_earlier_comment_is_found_behind_hundreds(runner: Runner) -> None:
+    every = [{"id": i, "user": {"login": "eve"}, "body": "a word"} for i in range(250)]
+    every[230] = {"id": 230, "user": {"login": "github-actions[bot]"}, "body": "<!-- ai-prof -->\nold"}
+    comment(runner, "fine", [pull()], every)
+    assert ["--paginate", "--slurp"] in [arguments[-2:] for arguments, _ in runner.asked()]
+    assert runner.asked()[-1][0][:4] == ["api", "repos/o/r/issues/comments/230", "--method", "PATCH"]
+
+
+def test_reports_lie_outside_of_what_a_change_controls() -> None:
+    uploads = [
+        each["with"]["path"]
+        for flow in (FLOWS["profile"], FLOWS["ci"])
+        for job in flow["jobs"].values()
+        for each in job["steps"]
+        if "upload-artifact" in each.get("uses", "")
+    ]
+    assert set(uploads) == {"${{ runner.temp }}/reports/"}
 
 
 @pytest.mark.parametrize(
@@ -158,8 +178,9 @@ def test_the_summary_is_the_report(runner: Runner) -> None:
     summary = step("profile", "verdict", "Summary")
     assert runner.run(summary).returncode == 0
     assert not runner.summary.exists()
-    (runner.workspace / "reports" / "run").mkdir(parents=True)
-    (runner.workspace / "reports" / "run" / "report.md").write_text("# verdict\n")
+    for place, text in ((runner.folder / "temp", "# verdict\n"), (runner.workspace, "of the change itself")):
+        (place / "reports" / "run").mkdir(parents=True)
+        (place / "reports" / "run" / "report.md").write_text(text)
     assert runner.run(summary).returncode == 0
     assert runner.summary.read_text() == "# verdict\n"
 
@@ -207,17 +228,19 @@ def test_the_action_ends_as_the_gate_does(runner: Runner, code: int) -> None:
     programs.mkdir(parents=True)
     program = programs / "ai-prof"
     program.write_text(
-        '#!/bin/sh\necho "$@" > said\nmkdir -p reports/run\necho report > reports/run/report.md\n'
-        f"exit {code}\n"
+        f'#!/bin/sh\necho "$@" > said\nmkdir -p "$3/run"\necho report > "$3/run/report.md"\nexit {code}\n'
     )
     program.chmod(0o755)
     gate = step("action", "composite", "Gate")
+    (runner.workspace / "reports" / "zzz").mkdir(parents=True)
+    (runner.workspace / "reports" / "zzz" / "report.md").write_text("of the change itself")
+    reports = runner.folder / "temp" / "reports"
     assert runner.run(gate, ARGUMENTS="--runs 4  train").returncode == code
-    assert (runner.workspace / "said").read_text() == "gate --runs 4 train\n"
-    assert (runner.folder / "output").read_text() == f"exit-code={code}\n"
+    assert (runner.workspace / "said").read_text() == f"gate --report {reports} --runs 4 train\n"
+    assert (runner.folder / "output").read_text() == f"exit-code={code}\nreport={reports}\n"
     assert runner.summary.read_text() == "report\n"
     assert runner.run(gate, ARGUMENTS="").returncode == code
-    assert (runner.workspace / "said").read_text() == "gate\n"
+    assert (runner.workspace / "said").read_text() == f"gate --report {reports}\n"
 
 
 def test_the_kubernetes_job_measures_every_shard_and_merges_them(tmp_path: Path) -> None:

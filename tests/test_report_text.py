@@ -162,14 +162,21 @@ def test_a_baseline_of_one_other_session_says_why_it_sees_little_and_what_its_pl
         )
 
 
-def test_markdown_cells_hold_no_markup_from_names():
-    summary = markdown.render(verdicts.nasty())
+def test_markdown_cells_hold_no_markup_from_names_or_units():
+    verdict = verdicts.nasty()
+    verdict.workloads[0].cells.append(msgspec.structs.replace(verdicts.cell(), unit=verdicts.NASTY[1]))
+    summary = markdown.render(verdict)
     rows = [line for line in summary.splitlines() if line.startswith("| ")]
     assert all(len(re.findall(r"(?<!\\)\|", row)) == 11 for row in rows)
     assert not re.search(r"@[A-Za-z]", summary)
     assert not re.search(r"(?<!\\)[`\[]", summary)
     assert "<img" not in summary
     assert "\x1b" not in summary
+
+
+def test_markdown_counts_the_notes_that_it_leaves_out():
+    verdict = verdicts.build(verdicts.workload(), notes=[f"note {i}" for i in range(33)])
+    assert "- note 19\n- 13 more notes in report.json\n" in markdown.render(verdict)
 
 
 def test_markdown_stays_under_its_limit_and_counts_what_it_hides():

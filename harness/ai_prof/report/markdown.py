@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1_000_000
 """GitHub's limit for a job summary is 1 MiB."""
-"""For a comment it is 65,536 characters."""
 _TEXT = 400
+_NOTES = 20
 _RESERVE = 200  # bytes for the closing tag and the line that counts what is hidden
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#|~!&$])")
 _HEADER = (
@@ -106,7 +106,9 @@ class _Page:
 def _qualifiers(verdict: BuildVerdict) -> str:
     facts = [f"{name.lower()} {text(value, 120)}" for name, value in provenance.facts(verdict)]
     badges = [text(badge.text, 120) for badge in provenance.badges(verdict)]
-    notes = "".join(f"- {text(fmt.typeset(note))}\n" for note in verdict.notes[:20])
+    notes = "".join(f"- {text(fmt.typeset(note))}\n" for note in verdict.notes[:_NOTES])
+    if len(verdict.notes) > _NOTES:
+        notes += f"- {fmt.plural(len(verdict.notes) - _NOTES, 'more note')} in report.json\n"
     budget = f"false alarms in at most {fmt.level(verdict.alpha)} of builds"
     return f"<sub>{' · '.join([*badges, budget, *facts])}</sub>\n\n{notes}\n"
 
@@ -137,17 +139,17 @@ def _table(page: _Page, changed: list[view.Row], unchanged: list[view.Row], unse
 
 
 def _row(row: view.Row) -> str:
-    name = code(row.name) if row.is_kernel else text(row.name)
+    change = text(row.change)
     cells = (
         text(row.workload, 80),
-        name,
-        row.before,
-        row.after,
-        f"**{row.change}**" if row.reason is not Reason.PASS else row.change,
-        row.interval,
-        row.floor,
-        row.mde,
-        row.sureness.replace("<", "&lt;"),
+        code(row.name) if row.is_kernel else text(row.name),
+        text(row.before),
+        text(row.after),
+        f"**{change}**" if row.reason is not Reason.PASS else change,
+        text(row.interval),
+        text(row.floor),
+        text(row.mde),
+        text(row.sureness),
         f"{row.word.mark} {row.verdict}",
     )
     return f"| {' | '.join(cells)} |\n"

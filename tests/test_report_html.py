@@ -275,6 +275,12 @@ def test_ticks_are_few_round_and_inside(low, span):
     assert all(low - 1e-6 * span <= tick <= low + 1.000001 * span for tick in ticks)
 
 
+@given(st.floats(-1e30, 1e30), st.floats(0, 1e30), st.booleans())
+def test_every_axis_has_a_number(low, span, alike):
+    scale = svg.Scale(low, low + (abs(low) * 1e-15 if alike else span), 0, 100)
+    assert 1 <= len(scale.labels()) <= 10
+
+
 def test_the_numbers_of_an_axis_have_one_number_of_decimals():
     assert [text for _, text in svg.Scale(11.9, 13.1, 0, 1).labels()] == ["12.0", "12.5", "13.0"]
     assert [text for _, text in svg.Scale(0, 3500, 0, 1).labels()] == ["0", "1,000", "2,000", "3,000"]

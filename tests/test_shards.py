@@ -9,6 +9,7 @@ import shutil
 import msgspec
 import numpy as np
 import pytest
+import verdicts
 from gate_runs import Machine, counts_alone
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from ai_prof.gate import decide, screen
 from ai_prof.gate.decide import Fresh
 from ai_prof.gate.measured import Measured, Shard, conclude
 from ai_prof.gate.metrics import Rules
-from ai_prof.gate.model import BuildVerdict, Reason, WorkloadVerdict
+from ai_prof.gate.model import BuildVerdict, GapChange, Reason, Why, WorkloadVerdict
 from ai_prof.report import shards
 from ai_prof.timeline.profile import Profile
 
@@ -118,6 +119,116 @@ def test_what_is_no_evidence_of_one_build_is_refused(tmp_path):
     (tmp_path / "y" / shards.FILE).write_text('{"schema": "ai-prof/shard/2"}')
     with pytest.raises(UsageError, match="measure it again"):
         shards.load([tmp_path])
+
+
+DAMAGES = {
+    "deep": '{"a":' * 100_000,
+    "not text": "\xff\xfe",
+    "count": ('"index":1,"count":1', '"index":1,"count":1000000000000'),
+    "index": ('"index":1,"count":1', '"index":0,"count":1'),
+    "alpha": ('"alpha":0.01', '"alpha":0'),
+    "cores": ('"machine":{}', '"machine":{"cores":"many"}'),
+    "driver": ('"machine":{}', '"machine":{"driver":"570"}'),
+    "gpus": ('"machine":{}', '"machine":{"gpus":["H200"]}'),
+    "nested": ('"machine":{}', '"machine":{"a":' + "[" * 300 + "]" * 300 + "}"),
+    "long": ('"machine":{}', '"machine":{"a":' + "9" * 5000 + "}"),
+    "foreign_cores": ('"order":0', '"order":0,"environment":{"foreign_cores":null}'),
+    "throttle": ('"order":0', '"order":0,"environment":{"throttle_reasons":"all"}'),
+    "slowdowns": ('"order":0', '"order":0,"environment":{"slowdowns":[1]}'),
+    "capture": ('"order":0', '"order":0,"capture":"a\\u0000b"'),
+    "iteration": ('"order":0', '"order":0,"iteration_ms":[1e300]'),
+    "negative": ('"order":0', '"order":0,"gap_causes_ms":{"data":-1}'),
+    "kernels": ('"order":0', '"order":0,"kernels":{"k":1' + "0" * 400 + "}"),
+    "metric": ('"metric":"iteration_ms"', '"metric":"nope"'),
+    "host_factor": ('"reason":"pass"', '"reason":"pass","host_factor":0'),
+    "baseline": ('"baseline":{}', '"baseline":{"sessions":[1]}'),
+    "calibration": ('"calibration":null', '"calibration":{"when":"soon","draws":1,"failed":0,"bound":1}'),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_evidence_that_is_damaged_is_refused_in_one_line(tmp_path, monkeypatch, capsys, name):
+    monkeypatch.chdir(tmp_path)
+    path = shards.save(tmp_path / "in", Shard(1, 1), measured("a"), {})
+    damage = DAMAGES[name]
+    text = path.read_text()
+    if isinstance(damage, tuple):
+        assert damage[0] in text
+        damage = text.replace(*damage)
+    path.write_text(damage, encoding="latin-1")
+    assert main(["report", "merge", "in"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"ai-prof: {path}: ")
+    assert not list(tmp_path.rglob("index.html"))
+
+
+def lanes_of(explained, **changes):
+    """The same with its first lane changed."""
+    first, *rest = explained.before.lanes
+    changed = [{**msgspec.to_builtins(first), **changes}, *map(msgspec.to_builtins, rest)]
+    return {
+        **msgspec.to_builtins(explained),
+        "before": {**msgspec.to_builtins(explained.before), "lanes": changed},
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"start": [], "end": [], "name": [], "count": [], "ns": []}, "no marks"),
+        ({"start": [1]}, "different lengths"),
+        ({"kind": "lane"}, "no kind"),
+        ({"kind": "gap"}, "no cause"),
+        ({"name": [999] * 61}, "no name"),
+    ],
+)
+def test_an_iteration_that_cannot_be_drawn_is_refused(changes, said):
+    sample = verdicts.explained()
+    assert msgspec.convert(msgspec.to_builtins(sample), Why) == sample
+    with pytest.raises(msgspec.ValidationError, match=said):
+        msgspec.convert(lanes_of(sample, **changes), Why)
+
+
+@pytest.mark.parametrize(
+    ("count", "us", "said"),
+    [((1, 1), (0, 0), "no time"), ((0, 1), (5, 5), "no gaps"), ((1, 1), (-1, 5), ">= 0")],
+)
+def test_a_gap_that_is_none_is_refused(count, us, said):
+    with pytest.raises(msgspec.ValidationError, match=said):
+        msgspec.convert({"before": "a", "after": "b", "count": count, "us": us}, GapChange)
+
+
+def packed(**changes):
+    kind, values = np.zeros(2, np.int8), np.ones((5, 2), np.float32)
+    for place, value in changes.items():
+        values[int(place[1:]), 1] = value
+    return Profile(("f", "g"), kind, kind, values)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"r0": np.inf}, {"r1": -np.inf}, {"r2": 100}, {"r3": np.nan}, {"r4": -1}]
+)
+def test_profiles_with_times_that_none_can_be_are_refused(tmp_path, changes):
+    profile = packed(**changes)
+    shards.save(tmp_path, Shard(1, 1), measured("a"), {profile.digest(): profile})
+    with pytest.raises(UsageError, match="times that none can be"):
+        shards.load([tmp_path])
+
+
+def test_damaged_profiles_are_refused(tmp_path):
+    profile = packed(r0=np.nan)  # no submission of its own
+    shards.save(tmp_path, Shard(1, 1), measured("a"), {profile.digest(): profile})
+    whole = (tmp_path / shards.PROFILES).read_bytes()
+    refused = 0
+    for place in range(len(whole)):
+        (tmp_path / shards.PROFILES).write_bytes(
+            whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :]
+        )
+        try:
+            shards.load([tmp_path])
+        except UsageError:
+            refused += 1
+    assert refused > len(whole) / 2  # zip does not look at all of its bytes
 
 
 def test_parts_of_different_builds_are_not_one():

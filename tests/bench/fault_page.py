@@ -109,7 +109,7 @@ def row_of(verdict: BuildVerdict, workload: str, fault: str | None, seconds: flo
         said=told[0] if told else "",
         warned=[cell.place for cell in one.cells if "warning" in cell.notes],
         why=one.why,
-        sessions=one.baseline.get("sessions", 0),
+        sessions=int(one.baseline.get("sessions") or 0),
         stored=len(one.baseline_runs),
         runs=len(one.candidate_runs) + len(one.confirm_base) + len(one.confirm_head),
         seconds=round(seconds, 1),

@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import io
+import struct
+import tokenize
 import zipfile
-from typing import TYPE_CHECKING, Any
+import zlib
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
 
 from ai_prof.errors import BaselineError
 from ai_prof.json_text import UNREADABLE
-from ai_prof.timeline.profile import Profile
+from ai_prof.timeline.profile import ROWS, Profile
 from ai_prof.timeline.spent import Spent
 from ai_prof.timeline.typical import Typical
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    import numpy.typing as npt
+
+    F64 = npt.NDArray[np.float64]
+
+
+_Small = Annotated[int, msgspec.Meta(ge=-128, le=127)]
+# What NumPy and what it unpacks with raise of damaged data; RuntimeError is also "not implemented".
+UNPACKABLE = (
+    *UNREADABLE,
+    *(OSError, ValueError, KeyError, TypeError, SyntaxError, EOFError, RuntimeError, ArithmeticError),
+    *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError),
+)
+LN_US, US = 60.0, 1e15  # no time of a host (its logarithm) and of a device is longer
 
 
 class _Kind(msgspec.Struct, frozen=True):
@@ -28,8 +45,8 @@ class _Kind(msgspec.Struct, frozen=True):
     """
 
     names: list[str]
-    kind: list[int]
-    thread: list[int]
+    kind: list[_Small]
+    thread: list[_Small]
     runs: list[str]
     drawn: dict[str, Typical] = {}
     spent: dict[str, Spent] = {}
@@ -62,8 +79,10 @@ def decode(data: bytes, path: Path) -> dict[str, Profile]:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             kinds = msgspec.json.decode(arrays["meta"].tobytes(), type=list[_Kind])
             values = [arrays[f"values_{number}"] for number in range(len(kinds))]
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, *UNREADABLE) as error:
+    except UNPACKABLE as error:
         raise BaselineError(f"{path}: holds no profiles ({error}): restore it from git") from error
+    if not all(map(_sound, kinds, values)):
+        raise BaselineError(f"{path}: is damaged, it holds times that none can be: restore it from git")
     found = {
         digest: Profile(
             tuple(kind.names),
@@ -79,3 +98,14 @@ def decode(data: bytes, path: Path) -> dict[str, Profile]:
     if any(profile.digest() != digest for digest, profile in found.items()):
         raise BaselineError(f"{path}: is damaged, a profile in it has changed: restore it from git")
     return found
+
+
+def _sound(kind: _Kind, values: F64) -> bool:
+    """Whether the values are those of the runs at so many operations: a time, or NaN where none is known."""
+    size = len(kind.names)
+    if not size or {size} != {len(kind.kind), len(kind.thread)} or values.dtype.kind != "f":
+        return False
+    if values.shape != (len(kind.runs), len(ROWS), size):
+        return False
+    host, device = values[:, :-2], values[:, -2:]
+    return not bool((np.abs(host) > LN_US).any()) and bool(((device >= 0) & (device <= US)).all())

@@ -120,7 +120,7 @@ def same_baseline(
     """
     told = Path(str(workload.baseline["path"]))
     names = (verdict.machine_key, workload.workload)
-    if len(told.parents) < 2 or any(not name or Path(name).name != name or "\0" in name for name in names):
+    if "\0" in str(told) or len(told.parents) < 2 or any(not _is_name(name) for name in names):
         raise UsageError(
             f"report {verdict.run_id} names no baseline: run `ai-prof gate` again, accept by that"
         )
@@ -131,6 +131,11 @@ def same_baseline(
     raise UsageError(
         f"no baseline here is the one of report {verdict.run_id}: run `ai-prof gate` again, accept by that"
     )
+
+
+def _is_name(name: str) -> bool:
+    """Whether it names a file or folder in another one."""
+    return bool(name) and Path(name).name == name and "\0" not in name
 
 
 def change_of(workload: WorkloadVerdict, metric: str) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 SHARED = ("device", "machine_key", "commit", "dirty", "base", "regress", "alpha", "version")
 
 
+MOST = 10_000  # shards of a build
+
+
 class Shard(msgspec.Struct, frozen=True):
     """Number `index` of `count`, from 1 on."""
 
-    index: int
-    count: int
+    index: Annotated[int, msgspec.Meta(ge=1, le=MOST)]
+    count: Annotated[int, msgspec.Meta(ge=1, le=MOST)]
 
     def share(self, names: Iterable[str]) -> set[str]:
         """The workloads that are this shard's: every `count`-th by name."""

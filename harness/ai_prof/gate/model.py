@@ -7,8 +7,13 @@ from typing import Annotated, Any
 
 import msgspec
 
+from ai_prof.bounds import Amount, Chance, Count, Number, Positive
+from ai_prof.gate import facts
 from ai_prof.timeline.diff_kernels import KernelChange
 from ai_prof.timeline.typical import Typical
+
+Told = str | int | bool | None
+FilePath = Annotated[str, msgspec.Meta(pattern=r"^[^\0]*$")]
 
 
 class Reason(str, Enum):
@@ -53,25 +58,30 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     workload: str
     session: str
-    order: int
+    order: Count
     host: str
     started: str
     commit: str | None = None
     dirty: bool = False
-    iterations: int = 0
-    metrics: dict[str, float | None] = {}
-    structure: dict[str, int | None] = {}
-    kernels: dict[str, int] | None = None
-    iteration_ms: list[float] = []
-    gap_causes_ms: dict[str, float] = {}
-    sync_shadow_ms: float = 0.0
+    iterations: Count = 0
+    metrics: dict[str, Number | None] = {}
+    structure: dict[str, Count | None] = {}
+    kernels: dict[str, Count] | None = None
+    iteration_ms: list[Amount] = []
+    gap_causes_ms: dict[str, Amount] = {}
+    sync_shadow_ms: Amount = 0.0
     environment: dict[str, Any] = {}
     reported: dict[str, int] | None = None
-    capture: str | None = None
+    capture: FilePath | None = None
     profile: str | None = None
     captured: str = ""
     problem: Reason | None = None
     detail: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse, of a file, conditions that no report could show."""
+        if self.environment:
+            facts.check(self.environment, facts.Conditions)
 
 
 class Acceptance(
@@ -84,8 +94,8 @@ class Acceptance(
     """
 
     metric: str
-    old: float
-    new: float
+    old: Number
+    new: Number
     who: str
     why: str
     when: str
@@ -121,15 +131,15 @@ class Cell(msgspec.Struct, kw_only=True):
     unit: str
     reason: Reason
     evidence: Evidence = Evidence.NONE
-    baseline: float | None = None
-    candidate: float | None = None
-    effect: float | None = None
-    interval: tuple[float, float] | None = None
-    floor: float | None = None
-    p: float | None = None
-    p_adjusted: float | None = None
-    mde: float | None = None
-    missed_us: float | None = None
+    baseline: Number | None = None
+    candidate: Number | None = None
+    effect: Number | None = None
+    interval: tuple[Number, Number] | None = None
+    floor: Amount | None = None
+    p: Amount | None = None
+    p_adjusted: Amount | None = None
+    mde: Number | None = None
+    missed_us: Number | None = None
     flagged: bool = False
     judged: bool = True
     provisional: bool = False
@@ -142,8 +152,8 @@ class StructureChange(msgspec.Struct, kw_only=True):
     """A per-iteration count or kernel that differs: `name` is `kernels`, `syncs` or `kernel:NAME`."""
 
     name: str
-    baseline: int
-    candidate: int
+    baseline: Count
+    candidate: Count
     reason: Reason
     why: str = ""
 
@@ -159,11 +169,16 @@ class GapChange(msgspec.Struct, frozen=True):
 
     before: str
     after: str
-    count: tuple[float, float]
-    us: tuple[float, float]
-    causes: dict[str, float] = {}
-    calls_ms: dict[str, float] = {}
-    shadow_us: float = 0.0
+    count: tuple[Amount, Amount]
+    us: tuple[Amount, Amount]
+    causes: dict[str, Amount] = {}
+    calls_ms: dict[str, Amount] = {}
+    shadow_us: Amount = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse, of a file, a change of nothing, and time of no gap."""
+        if not any(self.us) or any(us and not count for us, count in zip(self.us, self.count, strict=True)):
+            raise ValueError("gaps of no time, or time of no gaps")
 
     @property
     def change_us(self) -> float:
@@ -176,7 +191,7 @@ class SyncChange(msgspec.Struct, frozen=True):
 
     call: str
     after: str
-    count: tuple[float, float]
+    count: tuple[Amount, Amount]
 
 
 class Why(msgspec.Struct, kw_only=True):
@@ -188,7 +203,7 @@ class Why(msgspec.Struct, kw_only=True):
     """
 
     sides: tuple[str, str]
-    kernel_ms: tuple[float, float] = (0.0, 0.0)
+    kernel_ms: tuple[Amount, Amount] = (0.0, 0.0)
     kernels: list[KernelChange] = []
     gaps: list[GapChange] = []
     syncs: list[SyncChange] = []
@@ -215,13 +230,13 @@ class WorkloadVerdict(msgspec.Struct, kw_only=True):
     notes: list[str] = []
     accepted: list[Acceptance] = []  # what was honoured
     anchor: Anchor | None = None  # what drift was held against
-    baseline: dict[str, Any] = {}  # commit, sessions, runs, recorded, path, sha256
+    baseline: dict[str, Told] = {}  # commit, sessions, runs, recorded, path, sha256
     baseline_runs: list[Run] = []
     candidate_runs: list[Run] = []
     confirm_base: list[Run] = []
     confirm_head: list[Run] = []
     explained: Why | None = None  # of what regressed or is not settled
-    host_factor: float | None = None  # how much longer the host took for the same submissions than before
+    host_factor: Positive | None = None  # how much longer the host took for the same submissions than before
 
     @property
     def unjudged(self) -> bool:
@@ -238,8 +253,12 @@ class LastCalibration(msgspec.Struct, frozen=True, kw_only=True):
 
     when: str
     draws: Annotated[int, msgspec.Meta(ge=1)]
-    failed: Annotated[int, msgspec.Meta(ge=0)]
-    bound: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    failed: Count
+    bound: Chance
+
+    def __post_init__(self) -> None:
+        """Refuse, of a file, a time that is none."""
+        msgspec.convert(self.when, facts.Time)
 
 
 class BuildVerdict(msgspec.Struct, kw_only=True):
@@ -258,8 +277,14 @@ class BuildVerdict(msgspec.Struct, kw_only=True):
     dirty: bool = False
     base: str | None = None
     regress: str | None = None
-    alpha: float = 0.01
+    alpha: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.01
     workloads: list[WorkloadVerdict] = []
     notes: list[str] = []
     calibration: LastCalibration | None = None
     version: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse, of a file, facts of a machine that no report could show, and a time that is none."""
+        facts.check(self.machine, facts.Machine)
+        if self.calibration is not None:  # its age is told
+            msgspec.convert(self.started, facts.Time)

@@ -26,6 +26,7 @@ import msgspec
 import numpy as np
 from scipy import special
 
+from ai_prof.bounds import Positive
 from ai_prof.gate import latency
 from ai_prof.gate.comparison import Comparison, Pair, comparison, jointly, simes
 from ai_prof.gate.metrics import METRICS, PROVISIONAL_SD, TOTALS, Backend, Metric, Rules
@@ -50,8 +51,8 @@ NEWTON_STEPS = 5  # four give every digit of it
 class Prior(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a session's spread before this workload's own: `sd` on the scale of the test."""
 
-    sd: float
-    df: float
+    sd: Positive
+    df: Positive
 
 
 def table_priors(backend: Backend) -> dict[str, Prior]:

@@ -11,16 +11,19 @@ from ai_prof import json_text
 from ai_prof.baselines import profiles as profile_files
 from ai_prof.errors import EnvironmentInvalidError, UsageError
 from ai_prof.gate.measured import Measured, Shard
+from ai_prof.gate.metrics import METRICS
 from ai_prof.trace.writers.atomic import atomic_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from ai_prof.gate.model import BuildVerdict
     from ai_prof.timeline.profile import Profile
 
 FILE = "shard.json"
 PROFILES = "shard.profile.npz"
+NAMED = 10  # missing shards
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
@@ -66,7 +69,8 @@ def load(folders: Sequence[Path]) -> tuple[list[Measured], dict[str, Profile]]:
         raise UsageError(f"shards of {' and '.join(map(str, sorted(counts)))}: they are of different builds")
     missing = [str(i) for i in range(1, counts.pop() + 1) if i not in found]
     if missing:
-        raise EnvironmentInvalidError(f"no evidence of shard {', '.join(missing)}: see why its job failed")
+        told = ", ".join(missing[:NAMED]) + (f" and {len(missing) - NAMED} more" if missing[NAMED:] else "")
+        raise EnvironmentInvalidError(f"no evidence of shard {told}: see why its job failed")
     return [found[index] for index in sorted(found)], profiles
 
 
@@ -77,4 +81,15 @@ def _read(path: Path) -> _ShardFile:
         raise UsageError(f"{path}: no evidence of a shard ({error}): measure it again") from error
     if not _RUN_ID.fullmatch(read.measured.build.run_id):  # the name of a folder
         raise UsageError(f"{path}: no evidence of a shard (its run id is none): measure it again")
+    if unknown := _metrics(read.measured.build) - METRICS.keys():
+        told = ", ".join(sorted(unknown))
+        raise UsageError(f"{path}: unknown metrics {told}: merge with the ai-prof that measured it")
     return read
+
+
+def _metrics(build: BuildVerdict) -> set[str]:
+    """What was compared and what was accepted."""
+    compared = {cell.metric for workload in build.workloads for cell in workload.cells}
+    accepted = [change for workload in build.workloads for change in workload.accepted]
+    accepted += [each for workload in build.workloads if workload.anchor for each in workload.anchor.accepted]
+    return compared | {change.metric for change in accepted}

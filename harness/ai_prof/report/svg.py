@@ -10,6 +10,9 @@ from markupsafe import Markup
 
 from ai_prof.report import format as fmt
 
+_ALIKE = 1e-9  # ends that differ by no more than this share of them have no ticks in between
+_NOTHING = 1e-20  # no end is taken for smaller than this
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -29,7 +32,7 @@ class Scale:
     def ticks(self, least: int = 3) -> list[float]:
         """Return multiples of the largest 1, 2 or 5 times a power of ten that gives `least` inside."""
         span = self.high - self.low
-        if span <= 0:
+        if span <= _ALIKE * max(abs(self.low), abs(self.high), _NOTHING):
             return [self.low]
         power = 10.0 ** math.floor(math.log10(span))
         steps = (share * power for share in (5, 2, 1, 0.5, 0.2, 0.1))

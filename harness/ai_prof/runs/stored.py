@@ -14,7 +14,7 @@ from ai_prof.baselines import accepted, store
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ai_prof.gate.model import Acceptance
+    from ai_prof.gate.model import Acceptance, Told
     from ai_prof.runs.checkout import Checkout
     from ai_prof.timeline.profile import Profile
 
@@ -40,7 +40,7 @@ class Stored:
         origin = self.baseline.origin
         return None if origin.dirty else origin.commit
 
-    def provenance(self) -> dict[str, object]:
+    def provenance(self) -> dict[str, Told]:
         """What a report says of it."""
         origin = self.baseline.origin
         return {

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from ai_prof.bounds import Amount, Number, Positive
 from ai_prof.timeline.names import normalise
 
 if TYPE_CHECKING:
@@ -30,10 +31,10 @@ class KernelUse(msgspec.Struct, frozen=True):
     name as it was, of those that are one when normalised the one with most time.
     """
 
-    count: float
-    mean_us: float
-    ms: float
-    threads: float = 0.0
+    count: Positive
+    mean_us: Amount
+    ms: Amount
+    threads: Amount = 0.0
     example: str = ""
 
 
@@ -44,7 +45,7 @@ class KernelChange(msgspec.Struct, frozen=True):
     changes: list[str]
     before: KernelUse | None
     after: KernelUse | None
-    change_ms: float
+    change_ms: Number
 
 
 def compare_kernels(

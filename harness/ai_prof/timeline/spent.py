@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from ai_prof.bounds import Amount, Positive
 from ai_prof.timeline.causes import CAUSES
 from ai_prof.timeline.diff_kernels import KernelUse, kernel_uses
 from ai_prof.timeline.gaps import last_to_end, normalised_name
@@ -33,9 +34,9 @@ class GapUse(msgspec.Struct, frozen=True):
 
     before: str
     after: str
-    count: float
-    us: dict[str, float]
-    shadow_us: float = 0.0
+    count: Positive
+    us: dict[str, Amount]
+    shadow_us: Amount = 0.0
 
 
 class Spent(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from ai_prof.bounds import Amount, Count
 from ai_prof.timeline.causes import CAUSES
 from ai_prof.timeline.gaps import calls_during, last_to_end, normalised_name
 from ai_prof.timeline.syncs import host_syncs
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ai_prof.timeline.device import DeviceTimeline
     from ai_prof.trace.model import I64, Trace
 
+KINDS = ("stream", "gap", "calls", "waits")
 LANES = 6  # streams with a lane of their own
 STREAM_MARKS, GAP_MARKS, HOST_MARKS = 500, 250, 100  # two iterations of these are below 2,000
 LONGEST = 20
@@ -34,11 +36,17 @@ class Lane(msgspec.Struct, frozen=True):
 
     kind: str
     title: str
-    start: list[int]
-    end: list[int]
-    name: list[int]
-    count: list[int]
-    ns: list[int] = []
+    start: list[Count]
+    end: list[Count]
+    name: list[Count]
+    count: list[Count]
+    ns: list[Count] = []
+
+    def __post_init__(self) -> None:
+        """Refuse, of a file, a lane that can't be drawn."""
+        columns = (self.start, self.end, self.name, self.count, self.ns or self.start)
+        if self.kind not in KINDS or len(set(map(len, columns))) > 1:
+            raise ValueError("a lane of no kind, or of columns of different lengths")
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -47,17 +55,25 @@ class Wait(msgspec.Struct, frozen=True):
     before: str
     after: str
     cause: str
-    ns: int
-    calls_ms: dict[str, float]
+    ns: Count
+    calls_ms: dict[str, Amount]
 
 
 class Typical(msgspec.Struct, frozen=True):
     """An iteration of `length` ns: the one whose length is nearest to the median of its kind."""
 
-    length: int
+    length: Count
     names: list[str]
     lanes: list[Lane]
     waits: list[Wait]
+
+    def __post_init__(self) -> None:
+        """Refuse, of a file, lanes without marks, marks without a name and gaps without a cause."""
+        for lane in self.lanes:
+            if max(lane.name, default=len(self.names)) >= len(self.names):
+                raise ValueError("a lane has no marks, or a mark no name")
+            if lane.kind == "gap" and not {self.names[name] for name in lane.name} <= set(CAUSES):
+                raise ValueError("a gap has no cause")
 
 
 def typical(trace: Trace, timeline: DeviceTimeline, low: int, high: int) -> Typical:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from ai_prof.json_text import UNREADABLE
 from ai_prof.trace.model import Calls, CopyKind, Kernels, Memory, Ranges, SyncKind, Syncs
 from ai_prof.trace.readers.call_kinds import copy_kind
 from ai_prof.trace.readers.decimal_ns import INVALID, nanoseconds
-from ai_prof.trace.readers.kineto_events import CATEGORIES, HOST, SYNCS, TYPES, UNREADABLE, Kind
+from ai_prof.trace.readers.kineto_events import CATEGORIES, HOST, SYNCS, TYPES, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

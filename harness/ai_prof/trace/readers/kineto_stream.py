@@ -16,7 +16,8 @@ import msgspec
 from zlib_ng import zlib_ng  # as zlib, in half its time
 
 from ai_prof.errors import TraceError
-from ai_prof.trace.readers.kineto_events import UNREADABLE, Oddities, decode_array, decode_event
+from ai_prof.json_text import UNREADABLE
+from ai_prof.trace.readers.kineto_events import Oddities, decode_array, decode_event
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

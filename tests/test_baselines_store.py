@@ -15,6 +15,11 @@ from ai_prof.errors import BaselineError, NothingToCompareError
 
 KEY = "cuda-nvidia-h200-x1"
 
+ANCHOR = (
+    b'"anchor": {"when": "", "commit": null, "runs": [], "accepted": [{"metric": "nope", "from": 1, "to": 2, '
+    b'"who": "", "why": "", "when": ""}]}'
+)
+
 
 def baseline(seed=0, sessions=2, **fields):
     values = {
@@ -64,7 +69,13 @@ def test_no_baseline_is_none(tmp_path):
         (lambda _: b"[]", "is not a baseline"),
         (lambda _: b"{}", "is not a baseline"),
         (lambda data: data.replace(b"baseline/2", b"baseline/3"), "has schema version 3"),
+        (lambda data: data.replace(b"baseline/2", b"baseline/" + b"2" * 5000), "is not a baseline"),
+        (lambda data: data.replace(b"baseline/2", "baseline/²".encode()), "is not a baseline"),
+        (lambda _: b'{"runs":' * 100_000, "is cut short"),
         (lambda data: data.replace(b'"order":0', b'"order":"x"'), "is damaged"),
+        (lambda data: data.replace(b'"order":0', b'"order":0,"environment":{"foreign_cores":null}'), "cores"),
+        (lambda data: data.replace(b'"iteration_ms":', b'"iteration_ms":1e300,"x":'), "is damaged"),
+        (lambda data: data.replace(b'"anchor": null', ANCHOR), "unknown metric 'nope'"),
         (lambda data: re.sub(rb'"runs": \[.*\]', b'"runs": []', data, flags=re.DOTALL), "holds no runs"),
         (lambda data: data.replace(b'"workload": "train"', b'"workload": "other"'), "holds the baseline of"),
     ],

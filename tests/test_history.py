@@ -97,6 +97,21 @@ def test_a_count_is_listed_where_it_changed(tmp_path, monkeypatch, capsys):
     assert (level["median"], level["points"]) == (1, 4)
 
 
+def test_values_of_a_newer_ai_prof_are_left_out_and_counted(kept, tmp_path, capsys):
+    latest = history.load(kept)[-1]
+    newer = [msgspec.structs.replace(latest, metric=metric) for metric in ("nope", "neither")]
+    lines = tmp_path / "newer.jsonl"
+    lines.write_bytes(history.to_lines(newer))
+    assert main(["history", "import", str(lines)]) == 0
+    capsys.readouterr()
+    assert main(["history"]) == 0
+    told = capsys.readouterr()
+    assert told.err == "ai-prof: left out 2 values of metrics that this ai-prof does not know\n"
+    assert "iteration latency" in told.out
+    lines.write_text('{"a":' * 100_000)
+    assert main(["history", "import", str(lines)]) == 2
+
+
 def test_what_is_exported_is_imported_once(kept, tmp_path, capsys):
     assert main(["history", "export"]) == 0
     lines = tmp_path / "history.jsonl"

@@ -12,7 +12,6 @@ import msgspec
 from ai_prof.baselines import store
 from ai_prof.baselines.files import one_writer, place, write_file
 from ai_prof.errors import BaselineError
-from ai_prof.gate.metrics import METRICS
 from ai_prof.gate.model import Acceptance
 from ai_prof.json_text import UNREADABLE, encode
 
@@ -92,10 +91,8 @@ def _read(file: Path) -> _File | None:
         raise BaselineError(f"{file}: cannot be read ({error.strerror}): check its permissions") from error
     except UNREADABLE as error:
         raise BaselineError(f"{file}: holds no accepted changes ({error}): {remedy}") from error
-    unknown = sorted({each.metric for each in found.changes} - set(METRICS))
-    if found.schema != SCHEMA or unknown:
-        what = (
-            f"schema {found.schema!r}" if found.schema != SCHEMA else f"unknown metrics {', '.join(unknown)}"
+    if found.schema != SCHEMA:
+        raise BaselineError(
+            f"{file}: schema {found.schema!r}: use the ai-prof that wrote it, or accept again"
         )
-        raise BaselineError(f"{file}: {what}: use the ai-prof that wrote it, or accept again")
     return found

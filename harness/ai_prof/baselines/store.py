@@ -28,6 +28,7 @@ NO_PROFILES: Mapping[str, Profile] = {}
 PROFILES_LIMIT = 2_000_000  # bytes; a repository keeps every version of them
 ACCEPTED = ".accepted.json"  # how the name of a file ends that holds what was accepted of a baseline
 CALIBRATED = ".calibration.json"
+DIGITS = 9  # of a version of the schema
 SPENT = 3  # runs, a session's: a fresh base is compared instead of them wherever it can be run
 
 
@@ -163,7 +164,7 @@ def _decode(data: bytes, path: Path) -> Baseline:
         what = "is cut short" if cut else "is not valid JSON"
         raise BaselineError(f"{path}: {what} ({error}): {remedy}") from error
     family, _, version = str(head.get("schema", "")).rpartition("/")
-    if family != "ai-prof/baseline" or not version.isdigit():
+    if family != "ai-prof/baseline" or not version.isdecimal() or len(version) > DIGITS:
         raise BaselineError(f"{path}: is not a baseline (schema {head.get('schema')!r}): {remedy}")
     if not 1 <= int(version) <= VERSION:
         raise BaselineError(

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ai_prof.baselines import history
-from ai_prof.cli import add_verb
+from ai_prof.cli import add_verb, say
 from ai_prof.cli.console import OutputConsole
 from ai_prof.errors import NothingToCompareError, UsageError
 from ai_prof.gate.changes import LEAST, change_points
@@ -90,7 +90,10 @@ def run(args: argparse.Namespace) -> int:
     if args.history_verb == "export":
         sys.stdout.write(history.to_lines(every).decode())
         return 0
-    levels = [level for each in history.series(every).values() for level in levels_of(each)]
+    known = [point for point in every if point.metric in METRICS]
+    if known != every:
+        say(f"left out {len(every) - len(known)} values of metrics that this ai-prof does not know")
+    levels = [level for each in history.series(known).values() for level in levels_of(each)]
     if args.json:
         print(msgspec.json.format(msgspec.json.encode(levels), indent=1).decode())
     else:

@@ -9,6 +9,7 @@ import msgspec
 
 from ai_prof.bounds import Amount, Chance, Count, Number, Positive
 from ai_prof.gate import facts
+from ai_prof.gate.metrics import METRICS
 from ai_prof.timeline.diff_kernels import KernelChange
 from ai_prof.timeline.typical import Typical
 
@@ -102,6 +103,11 @@ class Acceptance(
     commit: str | None = None
     report: str = ""
     place: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse, of a file, a metric that can't be compared."""
+        if self.metric not in METRICS:
+            raise ValueError(f"unknown metric {self.metric!r}")
 
 
 class Anchor(msgspec.Struct, frozen=True, kw_only=True):

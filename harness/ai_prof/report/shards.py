@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from ai_prof.gate.model import BuildVerdict
     from ai_prof.timeline.profile import Profile
 
 FILE = "shard.json"
@@ -81,15 +80,8 @@ def _read(path: Path) -> _ShardFile:
         raise UsageError(f"{path}: no evidence of a shard ({error}): measure it again") from error
     if not _RUN_ID.fullmatch(read.measured.build.run_id):  # the name of a folder
         raise UsageError(f"{path}: no evidence of a shard (its run id is none): measure it again")
-    if unknown := _metrics(read.measured.build) - METRICS.keys():
+    compared = {cell.metric for workload in read.measured.build.workloads for cell in workload.cells}
+    if unknown := compared - METRICS.keys():
         told = ", ".join(sorted(unknown))
         raise UsageError(f"{path}: unknown metrics {told}: merge with the ai-prof that measured it")
     return read
-
-
-def _metrics(build: BuildVerdict) -> set[str]:
-    """What was compared and what was accepted."""
-    compared = {cell.metric for workload in build.workloads for cell in workload.cells}
-    accepted = [change for workload in build.workloads for change in workload.accepted]
-    accepted += [each for workload in build.workloads if workload.anchor for each in workload.anchor.accepted]
-    return compared | {change.metric for change in accepted}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from fake_project import Project, enter
 from ai_prof.collect.autostart import library_path
 from ai_prof.errors import UsageError
 from ai_prof.runs.base import BaseError, resolve, worktree
+from ai_prof.runs.checkout import inspect
 
 needs_library = pytest.mark.skipif(library_path() is None, reason="the native library is not built here")
 
@@ -96,6 +98,22 @@ def test_a_checkout_of_another_user_is_told_with_gits_own_remedy(project, monkey
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     with pytest.raises(UsageError, match=r"run `git config --global --add safe.directory /\S+`$"):
         resolve(project.root, "HEAD")
+
+
+@pytest.mark.parametrize("setting", ["status.showUntrackedFiles=no", "core.quotePath=false"])
+def test_an_untracked_file_makes_a_tree_dirty_whatever_git_is_set_to(project, setting):
+    project.git("config", *setting.split("="))
+    assert not inspect(project.root).dirty
+    Path(os.fsdecode(bytes(project.root) + b"/helper \xff.py")).write_text("KERNELS = 20")
+    assert inspect(project.root).dirty
+
+
+def test_a_project_in_a_folder_with_any_name(project):
+    inner = Path(os.fsdecode(bytes(project.root) + b"/ \xff inner"))
+    inner.mkdir()
+    (inner / "file").write_text("1")
+    commit = project.commit("inner")
+    assert (worktree(inner, commit, None, 60).root / "file").read_text() == "1"
 
 
 @needs_library

@@ -30,15 +30,20 @@ class Checkout:
 
 
 def inspect(root: Path) -> Checkout:
-    """Ask git about `root`; files that git ignores do not make it dirty, untracked ones do."""
+    """Ask git about `root`; files that git ignores do not make it dirty, untracked ones do.
+
+    So they do where its configuration leaves them out of `git status`, as that of large repositories does:
+    a workload may import them.
+    """
     commit = git(root, "rev-parse", "HEAD")
-    status = git(root, "status", "--porcelain")
+    status = git(root, "status", "--porcelain", "--untracked-files=normal", "--ignore-submodules=none")
     return Checkout(root, commit, dirty=commit is None or status is None or bool(status))
 
 
 def git(root: Path, *arguments: str) -> str | None:
     """What a git command prints, untranslated; None where it fails, or where there is no git.
 
+    Names of files and authors may be of any encoding: they come as Python names files.
     It is about `root`, also within a hook of another repository, which git tells where that one lies.
     Raises UsageError where git refuses a checkout of another user, as a container's often is.
     """
@@ -48,7 +53,8 @@ def git(root: Path, *arguments: str) -> str | None:
             ["git", *arguments],
             cwd=root,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="surrogateescape",
             check=False,
             env={**env, "LC_ALL": "C"},
         )
@@ -58,4 +64,4 @@ def git(root: Path, *arguments: str) -> str | None:
         _, _, owned = done.stderr.partition("--add safe.directory ")
         remedy = f"git config --global --add safe.directory {owned.partition(chr(10))[0] or root}"
         raise UsageError(f"git refuses {root}, which belongs to another user: run `{remedy}`")
-    return done.stdout.strip() if done.returncode == 0 else None
+    return done.stdout.removesuffix("\n") if done.returncode == 0 else None

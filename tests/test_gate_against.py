@@ -116,6 +116,14 @@ def test_a_project_in_a_folder_with_any_name(project):
     assert (worktree(inner, commit, None, 60).root / "file").read_text() == "1"
 
 
+def test_what_git_knows_of_a_worktree_that_is_not_here_now_stays(project, tmp_path):
+    project.git("worktree", "add", "-q", str(tmp_path / "disk"))
+    (tmp_path / "disk").rename(tmp_path / "taken out")
+    worktree(project.root, project.git("rev-parse", "HEAD"), None, 60)
+    (tmp_path / "taken out").rename(tmp_path / "disk")
+    assert inspect(tmp_path / "disk").commit == project.git("rev-parse", "HEAD")
+
+
 @needs_library
 def test_without_a_baseline_a_commit_is_compared_straight(project, capsys):
     base = project.git("rev-parse", "HEAD")

@@ -115,7 +115,6 @@ def worktree(
     with one_writer(folder):
         if not (tree.exists() and mark.exists() and mark.read_bytes() == wanted):
             remove(root, tree)
-            git(root, "worktree", "prune")
             if git(root, "worktree", "add", "--detach", "--force", str(tree), commit) is None:
                 remove(root, tree)
                 raise BaseError(

@@ -10,11 +10,13 @@ import msgspec
 import numpy as np
 import pytest
 import verdicts
+from fake_project import enter
 from gate_runs import Machine, counts_alone
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ai_prof.cli import main
+from ai_prof.collect.autostart import library_path
 from ai_prof.errors import EnvironmentInvalidError, UsageError
 from ai_prof.gate import decide, screen
 from ai_prof.gate.decide import Fresh
@@ -300,6 +302,18 @@ def test_shards_of_a_real_gate_merge_to_its_verdict(tmp_path, monkeypatch):
     assert reasons["example"] in {"pass", "improved"}
     (kernels,) = (c for c in report["workloads"][0]["structure"] if c["name"] == "kernels")
     assert (kernels["baseline"], kernels["candidate"]) == (12, 15)
+
+
+@pytest.mark.skipif(library_path() is None, reason="the native library is not built here")
+def test_shards_of_different_selections_leave_a_workload_out_and_are_refused(tmp_path, monkeypatch, capsys):
+    """The share of `work` and of `work`, `more` and `other`: nobody measured `more`."""
+    project = enter(tmp_path, monkeypatch)
+    for name in ("more", "other"):
+        shutil.copytree(project.main.parent, project.main.parents[1] / name)
+    assert project.gate("work", "other", "--shard", "1/2", "--report", "shards") == 0
+    assert project.gate("--shard", "2/2", "--report", "shards") == 0
+    assert main(["report", "merge", "shards"]) == 2
+    assert "one of them knows nothing of more: gate all alike" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("run_id", ["../../escaped", "/etc/x", ""])

@@ -51,10 +51,12 @@ class Measured(msgspec.Struct, kw_only=True):
     """The workloads as the screen left them, and the fresh runs of those that it flagged.
 
     `build` holds the facts of the build with these verdicts; its exit code and summary are not known yet.
-    `rules` are the workloads', `priors` the ones that the screen took.
+    `rules` are the workloads', `priors` the ones that the screen took. `names` are the workloads of the whole
+    build, of which a shard measures some.
     """
 
     build: BuildVerdict
+    names: tuple[str, ...] = ()
     fresh: dict[str, Fresh] = {}
     rules: dict[str, Rules] = {}
     priors: dict[str, Prior] = {}
@@ -96,6 +98,9 @@ def _same_build(one: Measured, other: Measured) -> None:
         values = [getattr(part.build, field) for part in (one, other)]
         if values[0] != values[1]:
             raise UsageError(f"shards of different builds: {field} is {values[0]} and {values[1]}")
+    if one.names != other.names:
+        odd = ", ".join(sorted({*one.names} ^ {*other.names}))
+        raise UsageError(f"shards of different builds: one of them knows nothing of {odd}: gate all alike")
     if one.fail_on != other.fail_on or one.priors != other.priors:
         raise UsageError("shards of different builds: their settings or baselines differ")
 

@@ -86,11 +86,16 @@ class Scene:
     machine_key: str
     machine: dict[str, Any]
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all of them, whether they can run here or not."""
+        return tuple(sorted([*(w.name for w in self.ready), *(v.workload for v in self.skipped)]))
+
     def share(self, shard: Shard | None) -> Scene:
         """What of it `shard` measures; all where it is None."""
         if shard is None:
             return self
-        names = shard.share([*(w.name for w in self.ready), *(v.workload for v in self.skipped)])
+        names = shard.share(self.names)
         return replace(
             self,
             ready=[workload for workload in self.ready if workload.name in names],
@@ -213,6 +218,7 @@ def collect(request: Request) -> tuple[Measured, dict[str, Profile]]:
         version=version("ai-prof"),
     )
     measured, profiles = _measure(request, scene, build, stored, settler)
+    measured.names = whole.names
     build.workloads += scene.skipped
     build.notes = [*notes, *settler.notes]
     build.finished = datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -19,7 +19,8 @@ from ai_prof.cli import main
 from ai_prof.collect.autostart import library_path
 from ai_prof.gate import screen
 from ai_prof.gate.metrics import Rules
-from ai_prof.gate.model import Acceptance, LastCalibration
+from ai_prof.gate.model import Acceptance, BuildVerdict, LastCalibration
+from ai_prof.runs.gated import Request, gate
 
 needs_library = pytest.mark.skipif(library_path() is None, reason="the native library is not built here")
 
@@ -186,6 +187,32 @@ def test_nothing_stored_is_said(tmp_path, monkeypatch, capsys, verb):
     monkeypatch.chdir(tmp_path)
     assert main(["baseline", verb]) == 3
     assert "`ai-prof baseline refresh` makes one" in capsys.readouterr().err
+
+
+@needs_library
+def test_of_two_refreshes_at_once_only_one_takes_in_what_was_accepted(project, monkeypatch, capsys):
+    """The second one's verdict is of the baseline that the first replaced: what was wanted counts once."""
+    assert refresh("the first") == 0
+    project.set_work(KERNEL_NS=110_000)
+    project.settings('build = "true"')
+    project.commit("slower")
+    assert project.gate() == 1
+    assert main(["accept", "work", "iteration_ms", "kernel_time_ms", "--reason", "wanted"]) == 0
+    project.commit("accepted")
+
+    def overtaken(request: Request) -> BuildVerdict:
+        verdict = gate(request)
+        with monkeypatch.context() as undone:
+            undone.setattr("ai_prof.cli.baseline.gate", gate)
+            assert refresh("overtakes") == 0
+        return verdict
+
+    monkeypatch.setattr("ai_prof.cli.baseline.gate", overtaken)
+    assert refresh("is overtaken") == 2
+    assert "was replaced while this one was measured: refresh again" in capsys.readouterr().err
+    found = stored(project)
+    assert [entry.why for entry in found.log] == ["the first", "overtakes"]
+    assert sorted(each.metric for each in found.anchor.accepted) == ["iteration_ms", "kernel_time_ms"]
 
 
 @needs_library

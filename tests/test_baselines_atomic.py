@@ -139,6 +139,10 @@ def test_a_refresh_whose_baseline_another_one_replaced_is_refused():
     theirs = refreshed(facts(verdict=verdict(Reason.IMPROVED), runs=Machine(8).session("t")), mine.old, NOW)
     with pytest.raises(BaselineError, match="was replaced while this one was measured"):
         refreshed(mine, theirs, NOW)
+    # Also where it was replaced before the new runs were made: both waited for the device.
+    late = msgspec.structs.replace(mine, old=theirs)
+    with pytest.raises(BaselineError, match="was replaced"):
+        refreshed(late, theirs, NOW)
     with pytest.raises(BaselineError, match="was replaced"):
         refreshed(facts(old=None, verdict=None), mine.old, NOW)
 
@@ -152,7 +156,7 @@ def test_a_baseline_of_the_first_version_is_read_and_gets_its_log(tmp_path):
     assert (found.schema, found.runs) == (store.SCHEMA, baseline().runs)
     (entry,) = found.log
     assert (entry.who, entry.why, entry.sessions, entry.runs) == ("ada", "first", 2, 6)
-    assert refreshed(facts(old=found), found, NOW).anchor.when == found.origin.when
+    assert refreshed(facts(old=found, verdict=None), found, NOW).anchor.when == found.origin.when
     path.write_text(json.dumps({**text, "schema": "ai-prof/baseline/0"}))
     with pytest.raises(BaselineError, match="schema version 0"):
         store.load(tmp_path, KEY, "train")

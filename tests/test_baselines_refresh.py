@@ -9,8 +9,9 @@ from ai_prof.baselines.refresh import RefreshFacts, busy_host, moved, refusals, 
 from ai_prof.gate.model import Reason, WorkloadVerdict
 
 
-def verdict(reason, why="because"):
-    return WorkloadVerdict(workload="train", reason=reason, why=why)
+def verdict(reason, why="because", **more):
+    old = baseline(sessions=3).runs
+    return WorkloadVerdict(workload="train", reason=reason, why=why, baseline_runs=old, **more)
 
 
 def busy(*foreign_cores):

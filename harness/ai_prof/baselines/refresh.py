@@ -29,7 +29,8 @@ class RefreshFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a refresh is judged by; the caller gathers it.
 
     `runs` are the new ones. `foreign` are other compute processes on the device, `throttling` the reasons
-    seen during the runs, `verdict` the gate's on the new runs against `old`, None where there is no `old`.
+    seen during the runs, `old` what lay there after them, `verdict` the gate's on the new runs against its
+    own `baseline_runs`, which lay there before; None where there is no `old`.
     """
 
     workload: str
@@ -84,7 +85,7 @@ def refreshed(facts: RefreshFacts, current: Baseline | None, origin: Origin) -> 
 
     Raises BaselineError where another refresh replaced the one that the new runs were compared with.
     """
-    if not _still_there(facts.old, current):
+    if not _still_there(facts, current):
         raise BaselineError(
             f"{facts.workload}: its baseline was replaced while this one was measured: refresh again"
         )
@@ -108,12 +109,18 @@ def refreshed(facts: RefreshFacts, current: Baseline | None, origin: Origin) -> 
     )
 
 
-def _still_there(old: Baseline | None, current: Baseline | None) -> bool:
-    """Whether nothing but more runs came to the baseline since it was compared with."""
-    if old is None or current is None:
-        return old is current
-    known = {(run.session, run.order) for run in current.runs}
-    return all((run.session, run.order) in known for run in old.runs)
+def _still_there(facts: RefreshFacts, current: Baseline | None) -> bool:
+    """Whether nothing but more runs came to the baseline since the verdict compared with it."""
+    if facts.old is None or current is None:
+        return facts.old is current
+    known = {_identity(run) for run in current.runs}
+    compared = facts.verdict.baseline_runs if facts.verdict is not None else facts.old.runs
+    return all(_identity(run) in known for run in compared)
+
+
+def _identity(run: Run) -> tuple[str, int, str]:
+    """What no two runs have in common: each build of a session counts its launches from 0."""
+    return run.session, run.order, run.started
 
 
 def _anchor(facts: RefreshFacts, current: Baseline | None, origin: Origin) -> Anchor:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from datetime import datetime
 from statistics import fmean, median
 from typing import TYPE_CHECKING
+
+from ai_prof.runs.sessions import started
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,9 +16,10 @@ if TYPE_CHECKING:
 
 def usual_seconds(runs: Sequence[Run]) -> float | None:
     """From the start of one stored launch of a workload to that of the next; None where none follows."""
-    pairs = itertools.pairwise(sorted(runs, key=lambda run: (run.session, run.order)))
+    # By time, since each build of a session numbers its launches from 0.
+    pairs = itertools.pairwise(sorted(runs, key=lambda run: (started(run), run.order)))
     steps = [
-        (datetime.fromisoformat(after.started) - datetime.fromisoformat(before.started)).total_seconds()
+        (started(after) - started(before)).total_seconds()
         for before, after in pairs
         if before.session == after.session and after.order == before.order + 1
     ]

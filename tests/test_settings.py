@@ -27,6 +27,7 @@ def test_without_a_table_the_defaults_stand(tmp_path):
         ("floors.iteration_ms = {rel = 1}", r"`\$.floors.iteration_ms`; there are: relative, absolute"),
         ("floors.iteration_ms = {relative = -1}", "floors of iteration_ms must be 0 or more"),
         ("floors.gap_ms = {absolute = inf}", "floors of gap_ms must be 0 or more"),
+        ("floors.gap_ms = {relative = 1e308}", "what shall never fail has the policy warn"),
         ("floors.syncs = {absolute = 1}", "syncs takes no floor"),
         ('policy.syncs = "shout"', r"`\$.policy.syncs`: it takes fail or warn or ignore"),
         ('runs = "3"', "runs"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
@@ -14,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 T = TypeVar("T", bound=msgspec.Struct)
+
+LARGEST_FLOOR = 1e6  # of any unit; what is much larger makes infinities
 
 
 def convert(table: Mapping[str, Any], kind: type[T]) -> T:
@@ -29,8 +30,11 @@ def rule_mistakes(floors: Mapping[str, Floor], policy: Mapping[str, Policy]) -> 
     if strange := sorted({*floors, *policy} - set(METRICS)):
         yield f"unknown metrics {', '.join(strange)}; there are: {', '.join(METRICS)}"
     for key, floor in floors.items():
-        if not (0 <= floor.relative < math.inf and 0 <= floor.absolute < math.inf):
-            yield f"floors of {key} must be 0 or more"
+        if not (0 <= floor.relative <= LARGEST_FLOOR and 0 <= floor.absolute <= LARGEST_FLOOR):
+            yield (
+                f"floors of {key} must be 0 or more, and {LARGEST_FLOOR:g} at most; "
+                "what shall never fail has the policy warn or ignore"
+            )
         if key in {metric.key for metric in COUNTS}:
             yield f"{key} takes no floor: counts are compared exactly, and only policy lets one change"
 

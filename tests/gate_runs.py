@@ -47,7 +47,8 @@ def make_run(
         "copy_compute_overlap": overlap,
     }
     values.update(metrics or {})
-    fields = {"workload": WORKLOAD, "host": "a", "started": "", "iterations": 60, **fields}
+    started = "2026-01-01T00:00:00+00:00"
+    fields = {"workload": WORKLOAD, "host": "a", "started": started, "iterations": 60, **fields}
     return Run(
         session=session,
         order=order,

@@ -102,6 +102,17 @@ def test_two_writers_take_turns(tmp_path):
     assert path.read_text() == "200"
 
 
+@pytest.mark.parametrize("name", ["*", "tr[ai]n", "?rain"])
+def test_the_profiles_of_another_workload_stay_whatever_the_name(tmp_path, name):
+    one, profiles = stored(1)
+    path = store.save(tmp_path, one, profiles)
+    for seed in (2, 3):
+        other, others = stored(seed)
+        store.save(tmp_path, msgspec.structs.replace(other, workload=name), others)
+    assert store.load_profiles(path, store.load(tmp_path, KEY, "train"))
+    assert len(list(path.parent.glob("*.profile.npz"))) == 2  # the older ones of the other are gone
+
+
 def test_a_writer_that_is_killed_lets_the_next_one_in(tmp_path):
     code = (
         "import pathlib, sys, time\nfrom ai_prof.baselines.files import one_writer\n"

@@ -76,6 +76,8 @@ def test_no_baseline_is_none(tmp_path):
         (lambda data: data.replace(b'"order":0', b'"order":0,"environment":{"foreign_cores":null}'), "cores"),
         (lambda data: data.replace(b'"iteration_ms":', b'"iteration_ms":1e300,"x":'), "is damaged"),
         (lambda data: data.replace(b'"anchor": null', ANCHOR), "unknown metric 'nope'"),
+        (lambda data: data.replace(b"T00:00:00+00:00", b"T00:00:00"), "is damaged"),
+        (lambda data: data.replace(b"2026-01-01T00:00:00+00:00", b""), "is damaged"),
         (lambda data: re.sub(rb'"runs": \[.*\]', b'"runs": []', data, flags=re.DOTALL), "holds no runs"),
         (lambda data: data.replace(b'"workload": "train"', b'"workload": "other"'), "holds the baseline of"),
     ],

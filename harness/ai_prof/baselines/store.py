@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from ai_prof.baselines import profiles as codec
 from ai_prof.baselines.files import write_file
 from ai_prof.baselines.migrate import VERSION, migrated
 from ai_prof.errors import BaselineError, NothingToCompareError
+from ai_prof.gate.facts import Time
 from ai_prof.gate.metrics import Backend
 from ai_prof.gate.model import Anchor, Run
 from ai_prof.json_text import UNREADABLE
@@ -173,6 +175,8 @@ def _decode(data: bytes, path: Path) -> Baseline:
         )
     try:
         baseline = msgspec.convert(migrated(head, int(version)), Baseline)
+        for run in baseline.runs:
+            msgspec.convert(run.started, Time)  # sessions and times left are made of them
     except (msgspec.ValidationError, AttributeError, TypeError) as error:
         raise BaselineError(f"{path}: is damaged ({error}): {remedy}") from error
     if not baseline.runs:
@@ -215,7 +219,7 @@ def save(root: Path, baseline: Baseline, profiles: Mapping[str, Profile] = NO_PR
         write_file(profiles_path(path, sha256), data)
     write_file(path, encode(msgspec.structs.replace(baseline, profiles=sha256)))
     kept = profiles_path(path, sha256) if sha256 else None
-    for old in path.parent.glob(f"{path.stem}.????????.profile.npz"):
+    for old in path.parent.glob(f"{glob.escape(path.stem)}.????????.profile.npz"):
         if old != kept:
             old.unlink(missing_ok=True)
     return path

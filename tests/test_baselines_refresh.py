@@ -6,7 +6,7 @@ from gate_runs import Machine, make_run
 from test_baselines_store import KEY, baseline
 
 from ai_prof.baselines.refresh import RefreshFacts, busy_host, moved, refusals, renewed
-from ai_prof.gate.model import Reason, WorkloadVerdict
+from ai_prof.gate.model import Reason, StructureChange, WorkloadVerdict
 
 
 def verdict(reason, why="because", **more):
@@ -67,9 +67,22 @@ def test_each_reason_refuses_and_says_what_to_do(changes, said):
     assert all("\n" not in reason for reason in reasons)
 
 
-@pytest.mark.parametrize("reason", [Reason.IMPROVED, Reason.ACCEPTED])
-def test_a_wanted_move_starts_over(reason):
-    wanted = facts(verdict=verdict(reason))
+def changed(name):
+    """A verdict that only tells of another count, or of other kernels."""
+    change = StructureChange(name=name, baseline=10, candidate=9, reason=Reason.IMPROVED)
+    return verdict(Reason.STRUCTURE_CHANGED, structure=[change])
+
+
+def test_kernels_of_other_names_may_be_of_chance_and_lower_no_strength():
+    (reason,) = refusals(facts(verdict=changed("kernel:gemm")))
+    assert reason.endswith("if its code is gone for good, remove it")
+
+
+@pytest.mark.parametrize(
+    "wanted", [verdict(Reason.IMPROVED), verdict(Reason.ACCEPTED), changed("kernels"), changed("syncs")]
+)
+def test_a_wanted_move_starts_over(wanted):
+    wanted = facts(verdict=wanted)
     assert refusals(wanted) == []
     assert renewed(wanted.old, wanted.runs, wanted.verdict) == wanted.runs
 

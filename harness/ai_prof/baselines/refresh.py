@@ -253,12 +253,19 @@ def _unfit_change(facts: RefreshFacts) -> list[str]:
         said.append(f"the new runs are {verdict.reason.value} ({verdict.why}): settle that first")
     # Values that moved for good, and are wanted, make the old runs worthless. Nothing else does.
     kept = len({run.session for run in renewed(old, facts.runs, verdict)})
-    if kept < old.sessions and verdict.reason not in {Reason.IMPROVED, Reason.ACCEPTED}:
+    if kept < old.sessions and not _moved_for_good(verdict):
         said.append(
             f"it would lower the baseline's strength from {old.sessions} sessions to {kept}: accept the "
-            f"change first, or measure as many sessions"
+            f"change first, or measure as many sessions; if its code is gone for good, remove it"
         )
     return said
+
+
+def _moved_for_good(verdict: WorkloadVerdict) -> bool:
+    """Whether values moved and are wanted. A count is exact: of no new run will it be the old one again."""
+    counted = any(change.name in METRICS for change in verdict.structure)
+    changed = verdict.reason is Reason.STRUCTURE_CHANGED and counted
+    return changed or verdict.reason in {Reason.IMPROVED, Reason.ACCEPTED}
 
 
 def _centre(runs: Sequence[Run], metric: Metric) -> float | None:

@@ -226,8 +226,11 @@ def test_base_runs_its_own_workload_and_a_base_that_crashes_is_no_regression_of_
 def test_heads_workload_stands_in_where_base_lacks_it(project):
     project.git("mv", "workloads/work", "workloads/other")
     project.commit("renamed")
+    project.main = project.root / "workloads" / "other" / "main.py"
+    project.set_work(KERNELS=20)
     assert project.gate("--against", "HEAD~1") == 0
     assert project.workload()["workload"] == "other"
+    assert any("has no such workload" in note for note in project.report()["notes"])
 
 
 @needs_library

@@ -91,6 +91,11 @@ class Settler:
         failed = any(run.problem is not None for run in fresh.head)
         if len(fresh.head) < plan.launches and not failed:
             verdict.notes.append(spent)
+        if self._elsewhere(base) and base.workload.folder == workload.folder:
+            self.notes.append(
+                f"{name}: {_named(base)} has no such workload, so this tree's was run on both sides: "
+                "what it does by itself could not differ"
+            )
         return fresh
 
     def _again(self, verdict: WorkloadVerdict, no_base: str, spent: str, budget: Budget) -> Fresh:

@@ -216,6 +216,22 @@ def test_of_two_refreshes_at_once_only_one_takes_in_what_was_accepted(project, m
 
 
 @needs_library
+def test_a_workload_that_is_gone_or_cannot_run_here_is_told(project, capsys):
+    shutil.copytree(project.main.parent, project.main.parents[1] / "other")
+    project.commit("other")
+    assert refresh("two of them") == 0
+    shutil.rmtree(project.main.parents[1] / "other")
+    toml = project.main.with_name("workload.toml").read_text()
+    skipped = project.main.parents[1] / "skipped"
+    shutil.copytree(project.main.parent, skipped)
+    (skipped / "workload.toml").write_text(f'{toml}requires = ["nonesuch"]\n')
+    assert project.gate() == 0
+    (note,) = project.report()["notes"]
+    assert re.match(r"baselines/[^/]+/other.json is of no workload that is here: ", note)
+    assert "Pass: no regression in 1 workload, 1 skipped (exit 0)" in capsys.readouterr().out
+
+
+@needs_library
 def test_a_baseline_of_a_busy_host_is_told(project, monkeypatch, capsys):
     assert project.gate("--record") == 0
     assert not any("busy" in note for note in project.report()["notes"])

@@ -137,16 +137,22 @@ def load(root: Path, machine_key: str, workload: str) -> Baseline | None:
     return baseline
 
 
+def paths(root: Path, machine_key: str | None = None) -> list[Path]:
+    """Where the baselines of a machine lie, or of every machine."""
+    found = root.glob("*/*.json") if machine_key is None else (root / machine_key).glob("*.json")
+    return sorted(path for path in found if not path.name.endswith((ACCEPTED, CALIBRATED)))
+
+
 def every(folders: Iterable[Path], names: Collection[str] = ()) -> list[tuple[Path, Baseline]]:
     """The baselines of every machine in the folders, by path; of all workloads where no name is given.
 
     Raises as `load` does.
     """
-    paths = [path for folder in folders for path in sorted(folder.glob("*/*.json"))]
     found = [
         (path, load(path.parents[1], path.parent.name, path.stem))
-        for path in paths
-        if not path.name.endswith((ACCEPTED, CALIBRATED)) and (not names or path.stem in names)
+        for folder in folders
+        for path in paths(folder)
+        if not names or path.stem in names
     ]
     return [(path, baseline) for path, baseline in found if baseline is not None]
 

@@ -344,6 +344,8 @@ def headline(verdict: BuildVerdict) -> tuple[str, str]:
         return "Nothing was compared", "quiet"
     blind = sum(workload.unjudged for workload in verdict.workloads)
     told = f", {blind} of them not judged" if blind else ""
+    skipped = len(verdict.workloads) - len(reasons)
+    told += f", {skipped} skipped" if skipped else ""
     return f"Pass: no regression in {fmt.plural(compared, 'workload')}{told}", "pass"
 
 

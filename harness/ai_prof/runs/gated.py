@@ -29,7 +29,7 @@ from ai_prof.runs.interpreter import choose, requirements
 from ai_prof.runs.launch import profiles_of
 from ai_prof.runs.nvml import gpu_count
 from ai_prof.runs.settle import Settler
-from ai_prof.runs.stored import LOCAL, Stored, load, origin
+from ai_prof.runs.stored import LOCAL, Stored, left_behind, load, origin
 from ai_prof.runs.time_left import usual_seconds
 from ai_prof.runs.workloads import Workload, check_regress, find, select
 
@@ -77,8 +77,12 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """What is run where: the workloads that can run here, those that can't, and the machine."""
+    """What is run where: the workloads that can run here, those that can't, and the machine.
 
+    `known` names every workload of the project, chosen or not.
+    """
+
+    known: frozenset[str]
     device: Backend
     ready: list[Workload]
     skipped: list[WorkloadVerdict]
@@ -145,6 +149,7 @@ def prepare(request: Request) -> Scene:
         raise NothingToCompareError(_nothing_to_run(request, skipped, device))
     python = pythons[ready[0].name]
     return Scene(
+        known=frozenset(workload.name for workload in known),
         device=device,
         ready=ready,
         skipped=skipped,
@@ -180,7 +185,8 @@ def collect(request: Request) -> tuple[Measured, dict[str, Profile]]:
     bench = scene.bench(request, head, sessions.current(kept, started, sessions.boot_id()), run_id)
     usual = {name: usual_seconds(each.baseline.runs) for name, each in stored.items()}
     bench.seconds |= {name: seconds for name, seconds in usual.items() if seconds is not None}
-    notes = [note for each in stored.values() for note in each.notes]
+    notes = left_behind(_folders(request), key, whole.known)
+    notes += [note for each in stored.values() for note in each.notes]
     recorded: dict[str, Stored] = {}
     if request.record:
         missing = [w for w in ready if w.name not in stored]

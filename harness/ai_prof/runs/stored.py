@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import psutil
 
 from ai_prof.baselines import accepted, store
+from ai_prof.baselines.files import place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ai_prof.gate.model import Acceptance, Told
     from ai_prof.runs.checkout import Checkout
@@ -80,6 +81,17 @@ def load(
                 stored[name] = Stored(baseline, path, profiles, wanted, notes)
                 break
     return stored
+
+
+def left_behind(folders: Iterable[Path], machine_key: str, known: Collection[str]) -> list[str]:
+    """Say which baselines of this machine are of no workload that is known: what they guarded is unguarded."""
+    return [
+        f"{place(path)} is of no workload that is here: what was gated by it is no more; "
+        "remove it where that is wanted"
+        for folder in folders
+        for path in store.paths(folder, machine_key)
+        if path.stem not in known
+    ]
 
 
 def _latest(changes: Iterable[Acceptance]) -> list[Acceptance]:

@@ -216,6 +216,21 @@ def test_of_two_refreshes_at_once_only_one_takes_in_what_was_accepted(project, m
 
 
 @needs_library
+def test_a_program_that_does_every_step_twice_is_told_and_its_baseline_can_follow(project, capsys):
+    assert refresh("the first") == 0
+    text = project.main.read_text()
+    project.main.write_text(text.replace("range(40)", "range(80)"))
+    project.commit("twice")
+    assert project.gate() == 0
+    assert "structure changed" in capsys.readouterr().out
+    assert "a run has 80 iterations and takes 2.0 times as long" in project.workload()["why"]
+    assert refresh("wanted") == 0
+    project.commit("baseline")
+    assert project.gate() == 0
+    assert project.workload()["reason"] == "pass"
+
+
+@needs_library
 def test_a_workload_that_is_gone_or_cannot_run_here_is_told(project, capsys):
     shutil.copytree(project.main.parent, project.main.parents[1] / "other")
     project.commit("other")

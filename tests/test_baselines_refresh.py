@@ -14,6 +14,12 @@ def verdict(reason, why="because", **more):
     return WorkloadVerdict(workload="train", reason=reason, why=why, baseline_runs=old, **more)
 
 
+def changed(name):
+    """A verdict that only tells of another count, or of other kernels."""
+    change = StructureChange(name=name, baseline=10, candidate=9, reason=Reason.IMPROVED)
+    return verdict(Reason.STRUCTURE_CHANGED, structure=[change])
+
+
 def busy(*foreign_cores):
     """Runs beside which other programs kept so many cores busy."""
     return [make_run(order=i, environment={"foreign_cores": one}) for i, one in enumerate(foreign_cores)]
@@ -58,7 +64,7 @@ def test_a_sound_refresh_is_not_refused():
         ({"verdict": verdict(Reason.REGRESSED, "latency grew 9 %")}, "bury a regression (latency grew 9 %)"),
         ({"verdict": verdict(Reason.INCONCLUSIVE)}, "settle that first"),
         ({"verdict": None}, "run `ai-prof gate` first"),
-        ({"verdict": verdict(Reason.STRUCTURE_CHANGED)}, "strength from 3 sessions to 1"),
+        ({"verdict": changed("kernel:gemm")}, "strength from 3 sessions to 1"),
     ],
 )
 def test_each_reason_refuses_and_says_what_to_do(changes, said):
@@ -67,15 +73,17 @@ def test_each_reason_refuses_and_says_what_to_do(changes, said):
     assert all("\n" not in reason for reason in reasons)
 
 
-def changed(name):
-    """A verdict that only tells of another count, or of other kernels."""
-    change = StructureChange(name=name, baseline=10, candidate=9, reason=Reason.IMPROVED)
-    return verdict(Reason.STRUCTURE_CHANGED, structure=[change])
-
-
 def test_kernels_of_other_names_may_be_of_chance_and_lower_no_strength():
     (reason,) = refusals(facts(verdict=changed("kernel:gemm")))
     assert reason.endswith("if its code is gone for good, remove it")
+
+
+@pytest.mark.parametrize(("kernels", "joins"), [(100, True), (101, False)])
+def test_what_is_only_warned_of_joins_where_no_count_is_lost(kernels, joins):
+    more = [make_run(order=i, session="new", structure={"kernels": kernels}) for i in range(3)]
+    warned = facts(runs=more, verdict=verdict(Reason.STRUCTURE_CHANGED))
+    assert len(renewed(warned.old, more, warned.verdict)) == (12 if joins else 3)
+    assert bool(refusals(warned)) is not joins
 
 
 @pytest.mark.parametrize(

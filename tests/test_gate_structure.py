@@ -109,3 +109,21 @@ def test_each_difference_is_found_once_and_mirrored(one, two):
     worse = {c.name for c in there.worse}
     assert worse == {key for key in differing if two[key] > one[key]}
     assert worse.isdisjoint(c.name for c in back.worse)
+
+
+@pytest.mark.parametrize(
+    ("iterations", "latency", "told"),
+    [
+        (80, 4.0, "a run has 80 iterations and takes 2.0 times as long, the baseline's has 40"),
+        (49, 4.0, None),  # iterations are found, and their ends are not
+        (80, 2.0, None),  # it goes on for a given time, and is faster
+        (20, 4.0, None),
+        (0, 4.0, None),
+    ],
+)
+def test_a_run_that_does_its_work_again_is_told(iterations, latency, told):
+    base = [make_run(iterations=40, latency=4.0)] * 3
+    runs = [make_run(iterations=iterations, latency=latency)] * 3
+    warned = compare(base, runs, NO_RULES, SLOW).warned
+    assert warned == [] if told is None else warned[0].startswith(told)
+    assert compare([], runs, NO_RULES, SLOW).warned == []

@@ -76,8 +76,15 @@ def busy_host(runs: Sequence[Run], cores: int) -> str | None:
 
 def renewed(old: Baseline | None, runs: Sequence[Run], verdict: WorkloadVerdict | None) -> list[Run]:
     """The runs of the new baseline: the new join the old where nothing moved, else they replace them."""
-    joins = old is not None and verdict is not None and verdict.reason is Reason.PASS
+    joins = old is not None and verdict is not None and _as_before(old.runs, runs, verdict)
     return [*old.runs, *runs] if old is not None and joins else list(runs)
+
+
+def _as_before(old: Sequence[Run], runs: Sequence[Run], verdict: WorkloadVerdict) -> bool:
+    """Whether nothing moved, a warning aside that takes no count from those that were one number."""
+    if verdict.reason is Reason.STRUCTURE_CHANGED and not verdict.structure:
+        return all(row.new is not None for row in moved(old, [*old, *runs]) if row.old is not None)
+    return verdict.reason is Reason.PASS
 
 
 def refreshed(facts: RefreshFacts, current: Baseline | None, origin: Origin) -> Baseline:

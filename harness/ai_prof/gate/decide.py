@@ -219,7 +219,8 @@ def _settled(
         confirm_base=runs.base,
         confirm_head=runs.head,
     )
-    settled = reading.conclude(settled, compared=found.structure.compared + len(items))
+    compared = found.structure.compared + len(items)
+    settled = reading.conclude(settled, compared, found.structure.warned)
     if (
         found.evidence is Evidence.REPEATED
         and settled.reason is Reason.REGRESSED
@@ -232,7 +233,7 @@ def _settled(
 
 
 def _settled_notes(verdict: WorkloadVerdict, runs: Fresh, found: _Settled) -> list[str]:
-    said = [*found.structure.notes, *reading.said_of(found.totals)]
+    said = [*found.structure.notes, *found.structure.warned, *reading.said_of(found.totals)]
     if found.evidence is Evidence.REPEATED:
         why = f" ({runs.no_base})" if runs.no_base else ""
         said.append(f"weaker evidence: base could not be run again{why}, so the flag had to stand twice")

@@ -72,7 +72,7 @@ def screen_workload(  # noqa: PLR0913 - all that a comparison rests on
     verdict.notes = [
         *found.notes,
         *reading.left_out(candidate, totals),
-        *found.broken,
+        *found.warned,
         *reading.said_of(totals),
         *notes.multimodal(sound, candidate),
         *quantile_note(sound, quantile_of(sound, candidate)),
@@ -94,10 +94,7 @@ def _concluded(
     if verdict.flagged:
         for change in found.worse:
             change.reason = Reason.INCONCLUSIVE
-    verdict = reading.conclude(verdict, compared=found.compared + totals)
-    if verdict.reason is Reason.PASS and found.broken:
-        verdict.reason, verdict.why = Reason.STRUCTURE_CHANGED, "; ".join(found.broken)
-    return verdict
+    return reading.conclude(verdict, compared=found.compared + totals, warned=found.warned)
 
 
 def of_same_code(verdict: WorkloadVerdict) -> WorkloadVerdict:

@@ -72,8 +72,8 @@ def in_order(made: Sequence[Cell]) -> list[Cell]:
     return sorted(made, key=lambda cell: place[cell.metric])
 
 
-def conclude(verdict: WorkloadVerdict, compared: int) -> WorkloadVerdict:
-    """Reason and sentence from cells and structure, the gravest first."""
+def conclude(verdict: WorkloadVerdict, compared: int, warned: Sequence[str] = ()) -> WorkloadVerdict:
+    """Reason and sentence from cells and structure, the gravest first; `warned` is the structure's."""
     changes = [change for change in verdict.structure if not change.name.startswith("kernel:")]
     for reason in (Reason.REGRESSED, Reason.INCONCLUSIVE, Reason.INCOMPARABLE):
         whys = [change.why for change in changes if change.reason is reason]
@@ -95,6 +95,8 @@ def conclude(verdict: WorkloadVerdict, compared: int) -> WorkloadVerdict:
     elif verdict.structure:
         verdict.reason = Reason.STRUCTURE_CHANGED
         verdict.why = "; ".join(change.why for change in changes) or _swapped(verdict)
+    elif warned:
+        verdict.reason, verdict.why = Reason.STRUCTURE_CHANGED, "; ".join(warned)
     else:
         verdict.reason, verdict.why = Reason.PASS, "no change beyond noise and floors"
     return verdict

@@ -6,6 +6,7 @@ and another one, differs for real: one more synchronize is found from one run.
 
 from __future__ import annotations
 
+import statistics
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 DECISIVE_RUNS = 9
 DECISIVE_SESSIONS = 3
+MORE_ITERATIONS = 1.25  # times as many, in runs as much longer
 
 _SINGULAR = {
     "kernels": "kernel",
@@ -43,13 +45,14 @@ class Speed(msgspec.Struct, frozen=True, kw_only=True):
 class Structure(msgspec.Struct, frozen=True, kw_only=True):
     """What the comparison found: `compared` counts of the table were constant on both sides.
 
-    `broken` says which counts vary in the candidate though its `workload.toml` promises them constant.
+    `warned` says what is no pass, though nothing got worse: which counts vary in the candidate though its
+    `workload.toml` promises them constant, and that a run has more iterations.
     """
 
     changes: list[StructureChange]
     compared: int
     notes: list[str] = []
-    broken: list[str] = []
+    warned: list[str] = []
 
     @property
     def worse(self) -> list[StructureChange]:
@@ -91,9 +94,33 @@ def compare(
             changes.append(_as_accepted(change, wanted.get(metric.key)))
     if rules.policy_of("kernels") != "ignore":
         changes += _kernels(baseline, candidate)
-    return Structure(
-        changes=changes, compared=compared, notes=notes, broken=_broken_promises(candidate, rules)
-    )
+    warned = [*_broken_promises(candidate, rules), *_more_iterations(baseline, candidate)]
+    return Structure(changes=changes, compared=compared, notes=notes, warned=warned)
+
+
+def _more_iterations(baseline: Sequence[Run], candidate: Sequence[Run]) -> list[str]:
+    """Say where runs got longer by iterations: a step done twice is two iterations as good as the one before.
+
+    Of a run that goes on for a given time, a faster host makes more iterations, and no longer run.
+    """
+    old, new = ([run.iterations for run in side] for side in (baseline, candidate))
+    if not old or not new:
+        return []
+    took = [_seconds(side) for side in (baseline, candidate)]
+    more = min(new) >= MORE_ITERATIONS * max(old)
+    if not more or not took[0] or took[1] < MORE_ITERATIONS * took[0]:
+        return []
+    return [
+        f"a run has {statistics.median(new):,.0f} iterations and takes {took[1] / took[0]:.1f} times as long, "
+        f"the baseline's has {statistics.median(old):,.0f}: each is as before, and what is done twice "
+        "would look like this"
+    ]
+
+
+def _seconds(runs: Sequence[Run]) -> float:
+    """How long all iterations of a run take; 0 where no run says."""
+    took = [run.iterations * (run.metrics.get("iteration_ms") or 0.0) / 1e3 for run in runs]
+    return statistics.median(took)
 
 
 def _broken_promises(candidate: Sequence[Run], rules: Rules) -> list[str]:

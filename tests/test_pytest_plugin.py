@@ -7,12 +7,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from fake_project import enter
 from gate_runs import counts_alone
 
 from ai_prof.cli import main
 from ai_prof.errors import EnvironmentInvalidError, NothingToCompareError, UsageError
+from ai_prof.pytest_gate import verdict_of
 
 pytest.importorskip("pyopencl")
 POCL = {"PYOPENCL_CTX": "portable", "POCL_MAX_PTHREAD_COUNT": "1"}
@@ -149,3 +152,20 @@ def test_a_gated_workload_passes_or_fails_as_its_verdict(example):
     assert done.returncode == 1, done.stdout + done.stderr
     assert "example: regressed: " in done.stdout
     assert "kernels: 12 -> 14" in done.stdout
+
+
+def test_a_gate_that_fails_is_made_once_and_by_the_projects_settings(tmp_path, monkeypatch):
+    project = enter(tmp_path, monkeypatch)
+    project.settings("budget-minutes = 7")
+    made = []
+
+    def failing(request):
+        made.append(request.budget_minutes)
+        raise EnvironmentInvalidError("no room")
+
+    monkeypatch.setattr("ai_prof.pytest_gate.gate", failing)
+    session = SimpleNamespace(stash=pytest.Stash(), items=[])
+    for _ in range(2):
+        with pytest.raises(EnvironmentInvalidError, match="no room"):
+            verdict_of(session)
+    assert made == [7]

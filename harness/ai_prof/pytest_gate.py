@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VERDICT = pytest.StashKey[tuple[BuildVerdict, "Path"]]()
+ERROR = pytest.StashKey[AiProfError]()
 
 
 class WorkloadFile(pytest.File):
@@ -69,25 +70,36 @@ class GateError(Exception):
 
 
 def verdict_of(session: pytest.Session) -> tuple[BuildVerdict, Path]:
-    """The verdict over all selected workloads and its report's page; measured when first asked for."""
+    """The verdict over all selected workloads and its report's page; measured when first asked for.
+
+    A gate that fails is made once as well: it would take its minutes again, and say the same.
+    """
+    if ERROR in session.stash:
+        raise session.stash[ERROR]
     if VERDICT not in session.stash:
-        items = [item for item in session.items if isinstance(item, WorkloadItem)]
-        names = [item.name for item in items]
-        open_options = dict.fromkeys(("runs", "baselines", "python"))
-        request, settings = make_request(Namespace(workload=names, device="auto", **open_options))
-        outside = [item for item in items if item.path.parent.parent != request.workloads.resolve()]
-        if outside:
-            raise UsageError(
-                f"{outside[0].path} is not in {request.workloads}: run pytest from the project's root"
-            )
-        reports = request.root / settings.report
-        make_own_folder(reports, "set `report` in [tool.ai-prof]")
-        make_own_folder(request.root / LOCAL, "run in a checkout of your own")
-        build = gate(request)
-        remember(request.root, build)
-        page = write_reports(build, reports / build.run_id, recall(request.root))
-        session.stash[VERDICT] = build, page
+        try:
+            session.stash[VERDICT] = _gated([item for item in session.items if isinstance(item, WorkloadItem)])
+        except AiProfError as error:
+            session.stash[ERROR] = error
+            raise
     return session.stash[VERDICT]
+
+
+def _gated(items: list[WorkloadItem]) -> tuple[BuildVerdict, Path]:
+    names = [item.name for item in items]
+    open_options = dict.fromkeys(("runs", "baselines", "python"))
+    request, settings = make_request(Namespace(workload=names, device="auto", **open_options))
+    outside = [item for item in items if item.path.parent.parent != request.workloads.resolve()]
+    if outside:
+        raise UsageError(
+            f"{outside[0].path} is not in {request.workloads}: run pytest from the project's root"
+        )
+    reports = request.root / settings.report
+    make_own_folder(reports, "set `report` in [tool.ai-prof]")
+    make_own_folder(request.root / LOCAL, "run in a checkout of your own")
+    build = gate(request)
+    remember(request.root, build)
+    return build, write_reports(build, reports / build.run_id, recall(request.root))
 
 
 def explained(verdict: WorkloadVerdict) -> str:

@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     request, settings = make_request(
         args, record=args.record, regress=args.regress, against=args.against, shard=shard
     )
-    minutes = settings.budget_minutes if args.budget_minutes is None else args.budget_minutes
+    minutes = request.budget_minutes if args.budget_minutes is None else args.budget_minutes
     if not minutes >= 0:
         raise UsageError(f"--budget-minutes {minutes:g} must be 0 or more")
     if args.baselines is not None and not args.record and not args.baselines.is_dir():

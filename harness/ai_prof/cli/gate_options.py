@@ -60,6 +60,7 @@ def make_request(args: argparse.Namespace, **more: Any) -> tuple[Request, Settin
         python=args.python or settings.python,
         alpha=settings.alpha,
         fail_on=settings.fail_on,
+        budget_minutes=settings.budget_minutes,
         build=settings.build,
         rules=Rules(floors=settings.floors, policy=settings.policy),
         own_baselines=root / settings.baselines,

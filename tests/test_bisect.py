@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +11,7 @@ from fake_project import Project, enter
 
 from ai_prof.cli import main
 from ai_prof.collect.autostart import library_path
+from ai_prof.runs.host_lock import host_lock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,6 +56,24 @@ def test_the_commit_that_made_it_slower_is_found_and_the_checkout_left_alone(pro
     assert (project.git("status", "--porcelain"), project.git("rev-parse", "HEAD")) == before
     assert "bisect" not in project.git("worktree", "list")
     assert project.git("for-each-ref", "refs/bisect") == ""
+
+
+def test_one_waits_for_another_in_the_same_checkout(project, capfd):
+    commits = history(project, slow=4)
+    results = []
+    one = threading.Thread(target=lambda: results.append(bisect("kernels", commits[3], "main")))
+    said = ""
+    (project.root / ".ai-prof").mkdir()
+    with host_lock(["bisect"], project.root / ".ai-prof"):
+        one.start()
+        while "another capture holds bisect" not in said:
+            assert one.is_alive()
+            time.sleep(0.05)
+            said += capfd.readouterr().err
+        assert not (project.root / ".ai-prof" / "bisect").exists()
+    one.join()
+    assert results == [0]
+    assert "ada: change 4" in capfd.readouterr().out
 
 
 def test_where_only_broken_commits_are_left_all_suspects_are_named(project, capsys):

@@ -19,6 +19,7 @@ from ai_prof.runs.base import SHOWN, BaseError, Side, remove, resolve
 from ai_prof.runs.bench import Budget
 from ai_prof.runs.checkout import git
 from ai_prof.runs.gated import Request, new_run_id, prepare
+from ai_prof.runs.host_lock import host_lock
 from ai_prof.runs.launch import OWN_FAULTS
 from ai_prof.runs.stored import LOCAL
 
@@ -61,14 +62,15 @@ def bisect(request: Request, metric: str, good: str, bad: str) -> Found:
         raise NothingToCompareError(f"nothing to find: at {bad}, {what}")
     said = {ends["bad"]: what}
     tree = (root / LOCAL / "bisect").resolve()
-    remove(root, tree)
-    if git(root, "worktree", "add", "--detach", "--force", str(tree), ends["bad"]) is None:
-        raise EnvironmentInvalidError(f"git cannot make a worktree in {tree}: see `git worktree list`")
-    try:
-        return Found(_walk(tree, ends, judge, said), said)
-    finally:
-        git(tree, "bisect", "reset")
+    with host_lock(["bisect"], root / LOCAL):  # two would mark their commits in one and the same worktree
         remove(root, tree)
+        if git(root, "worktree", "add", "--detach", "--force", str(tree), ends["bad"]) is None:
+            raise EnvironmentInvalidError(f"git cannot make a worktree in {tree}: see `git worktree list`")
+        try:
+            return Found(_walk(tree, ends, judge, said), said)
+        finally:
+            git(tree, "bisect", "reset")
+            remove(root, tree)
 
 
 def _walk(

@@ -78,7 +78,9 @@ def verdict_of(session: pytest.Session) -> tuple[BuildVerdict, Path]:
         raise session.stash[ERROR]
     if VERDICT not in session.stash:
         try:
-            session.stash[VERDICT] = _gated([item for item in session.items if isinstance(item, WorkloadItem)])
+            session.stash[VERDICT] = _gated(
+                [item for item in session.items if isinstance(item, WorkloadItem)]
+            )
         except AiProfError as error:
             session.stash[ERROR] = error
             raise

@@ -31,6 +31,7 @@ PROFILES_LIMIT = 2_000_000  # bytes; a repository keeps every version of them
 ACCEPTED = ".accepted.json"  # how the name of a file ends that holds what was accepted of a baseline
 CALIBRATED = ".calibration.json"
 DIGITS = 9  # of a version of the schema
+RESERVED = tuple(each.removesuffix(".json") for each in (ACCEPTED, CALIBRATED))  # no end of a workload's name
 SPENT = 3  # runs, a session's: a fresh base is compared instead of them wherever it can be run
 
 

@@ -110,10 +110,10 @@ def _more_iterations(baseline: Sequence[Run], candidate: Sequence[Run]) -> list[
     more = min(new) >= MORE_ITERATIONS * max(old)
     if not more or not took[0] or took[1] < MORE_ITERATIONS * took[0]:
         return []
+    had, has = (f"{statistics.median(side):,.0f}" for side in (old, new))
+    longer = f"a run has {has} iterations and takes {took[1] / took[0]:.1f} times as long"
     return [
-        f"a run has {statistics.median(new):,.0f} iterations and takes {took[1] / took[0]:.1f} times as long, "
-        f"the baseline's has {statistics.median(old):,.0f}: each is as before, and what is done twice "
-        "would look like this"
+        f"{longer}, the baseline's has {had}: each is as before, and what is done twice would look like this"
     ]
 
 

@@ -84,7 +84,7 @@ def load(
 
 
 def left_behind(folders: Iterable[Path], machine_key: str, known: Collection[str]) -> list[str]:
-    """Say which baselines of this machine are of no workload that is known: what they guarded is unguarded."""
+    """Say which baselines of this machine are of no workload that is known: nothing is gated by them."""
     return [
         f"{place(path)} is of no workload that is here: what was gated by it is no more; "
         "remove it where that is wanted"

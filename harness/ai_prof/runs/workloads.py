@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from ai_prof.baselines import store
 from ai_prof.errors import WorkloadError
 from ai_prof.gate.metrics import COUNTS, Backend, Floor, Policy, Rules
 from ai_prof.runs.tables import convert, rule_mistakes
@@ -83,6 +84,12 @@ def find(root: Path) -> list[Workload]:
 
 def load(file: Path) -> Workload:
     """The workload that a `workload.toml` declares. Raises WorkloadError where it cannot be used."""
+    name = file.parent.name
+    if not name.isprintable() or name.endswith(store.RESERVED):
+        raise WorkloadError(
+            f"{file}: {name!r} can't be the name of a workload, which its files take: rename the folder to "
+            f"printable UTF-8 that does not end with {' or '.join(store.RESERVED)}"
+        )
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -93,13 +100,11 @@ def load(file: Path) -> Workload:
         declared = convert(table, Declaration)
     except ValueError as error:
         raise WorkloadError(f"{file}: {error}") from error
-    if not file.parent.name.isprintable():
-        raise WorkloadError(f"{file}: the folder's name is the workload's, and can't be shown: rename it")
     wrong = next(_mistakes(declared), None)
     if wrong:
         raise WorkloadError(f"{file}: {wrong}")
     return Workload(
-        name=file.parent.name,
+        name=name,
         folder=file.parent.resolve(),
         command=declared.command,
         device=declared.device,

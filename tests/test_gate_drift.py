@@ -9,6 +9,7 @@ from gate_runs import WORKLOAD, Machine, make_run
 from ai_prof.baselines.refresh import RefreshFacts, refreshed
 from ai_prof.baselines.store import Origin
 from ai_prof.gate import decide, drift, screen
+from ai_prof.gate.acceptance import acceptable
 from ai_prof.gate.decide import Fresh
 from ai_prof.gate.metrics import Rules
 from ai_prof.gate.model import Acceptance, Anchor, Evidence, Reason
@@ -111,6 +112,19 @@ def test_a_drift_that_fresh_runs_do_not_show_passes(stepped):
     assert decide.build([unsettled], **BUILD).exit_code == 5
 
 
+def test_a_drift_that_is_not_confirmed_leaves_what_was_accepted(stepped):
+    """Else the next refresh would join the new runs to the old ones, and forget it."""
+    baseline, _, _ = stepped
+    more = {"structure": {"kernels": 101}}
+    wanted = Acceptance(metric="kernels", old=100, new=101, who="ada", why="one more", when="")
+    runs = Machine(12, session_sd=0.001, run_sd=0.001).session("s21", slower=1.004**20, **more)
+    verdict = screened(baseline, runs, baseline.anchor, [wanted])
+    assert verdict.drift
+    final = settled(verdict, Machine(13, session_sd=0.001, run_sd=0.001).session("again", **more))
+    assert final.reason is Reason.ACCEPTED
+    assert "one more" in final.why
+
+
 BUILD = {"run_id": "r", "started": "", "finished": "", "device": "cuda", "machine_key": "k"}
 
 
@@ -136,6 +150,37 @@ def test_an_accepted_drift_is_green_and_stays_so_after_a_refresh(stepped):
     assert not screened(after, runs, after.anchor).flagged
     further = Machine(13, session_sd=0.001, run_sd=0.001).session("s22", slower=1.004**30)
     assert drift.compare(after.anchor, after.runs, further, Rules(), QUIET)[0].real
+
+
+@pytest.fixture(scope="module")
+def wanted():
+    """A baseline of five sessions, and what is accepted of a change by 10 % that fresh runs confirmed."""
+    machine = Machine(11, session_sd=0.001, run_sd=0.001)
+    baseline = refreshed(facts(machine.session("s0")), None, WHY)
+    for name in ("s1", "s2", "s3", "s4"):
+        runs = machine.session(name)
+        baseline = refreshed(facts(runs, baseline, screened(baseline, runs, baseline.anchor)), baseline, WHY)
+    base, head = machine.pairs(6, slower=1.1)
+    red = settled(screened(baseline, machine.session("s5", slower=1.1), baseline.anchor), head, base)
+    who = {"who": "ada", "why": "more layers", "when": ""}
+    rows = acceptable(red, {Reason.REGRESSED}).values()
+    return baseline, [msgspec.convert({**row, **who}, Acceptance) for row in rows]
+
+
+def test_what_is_accepted_of_a_baseline_is_no_drift_from_its_anchor(wanted):
+    baseline, accepted = wanted
+    machine = Machine(12, session_sd=0.001, run_sd=0.001)
+    green = screened(baseline, machine.session("s6", slower=1.1), baseline.anchor, accepted)
+    assert (green.reason, green.flagged) == (Reason.ACCEPTED, False)
+    # Nor is it after the next refresh, which takes it in once; what goes beyond it is.
+    after = refreshed(facts(machine.session("s7", slower=1.1), baseline, green), baseline, WHY)
+    sessions = [run for i in range(3) for run in machine.session(f"t{i}", slower=1.1)]
+    assert not any(
+        item.real and item.worse
+        for item in drift.compare(after.anchor, sessions, machine.session("s8", slower=1.1), Rules(), QUIET)
+    )
+    further = drift.compare(after.anchor, sessions, machine.session("s9", slower=1.15), Rules(), QUIET)
+    assert any(item.real and item.worse and item.p_joint < 0.01 for item in further)
 
 
 def test_a_wanted_change_counts_for_the_anchor_and_a_won_one_too():

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from scipy import special
 
-from ai_prof.gate import acceptance
+from ai_prof.gate import acceptance, reading
 from ai_prof.gate.comparison import Comparison, Pair, comparison, holm, with_joint
 from ai_prof.gate.judge import sentence
 from ai_prof.gate.metrics import TOTALS, Floor, Metric, Rules
@@ -47,11 +47,12 @@ def compare(  # noqa: PLR0913, PLR0917 - all that a comparison rests on
 ) -> list[Comparison]:
     """Every total that may fail alone against the anchor; `p_joint` holds Holm's p over them.
 
+    What was `accepted` since the last refresh, of the baseline or of the anchor, is as wanted here as there.
     Nothing is compared while the baseline is too young to tell how sessions vary.
     """
     if len({run.session for run in baseline}) < LEAST_SESSIONS:
         return []
-    since = [*anchor.accepted, *(each for each in accepted if each.place == PLACE)]
+    since = [*anchor.accepted, *(each for each in accepted if each.place in {"", PLACE})]
     pinned = acceptance.moved(anchor.runs, [msgspec.structs.replace(each, place="") for each in since], rules)
     compared = []
     for metric in TOTALS:
@@ -129,16 +130,10 @@ def _settled(
             made = _cell(item, anchor, Evidence.REPEATED)
             notes = ["flagged as a drift, not confirmed"]
             cells.append(msgspec.structs.replace(made, reason=Reason.PASS, notes=notes))
-    whys = [cell.why for cell in cells if cell.reason is Reason.REGRESSED]
-    return msgspec.structs.replace(
-        verdict,
-        cells=cells,
-        flagged=False,
-        evidence=Evidence.REPEATED,
-        confirm_head=list(fresh),
-        reason=Reason.REGRESSED if whys else Reason.PASS,
-        why="; ".join(whys) or "no change beyond noise and floors",
+    done = msgspec.structs.replace(
+        verdict, cells=cells, flagged=False, evidence=Evidence.REPEATED, confirm_head=list(fresh)
     )
+    return reading.conclude(done, compared=len(cells))
 
 
 def _spread(sessions: F64, prior: Prior) -> tuple[float, float]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from fake_project import Project, enter
 
+from ai_prof.cli import main
 from ai_prof.collect.autostart import library_path
 from ai_prof.errors import UsageError
 from ai_prof.runs.base import BaseError, resolve, worktree
@@ -207,6 +208,42 @@ def test_where_base_cannot_be_built_three_more_runs_settle_it_and_say_so(project
     assert (cell["reason"], cell["evidence"]) == ("regressed", "repeated")
     assert any(said in note for note in workload["notes"])
     assert any("weaker evidence" in note for note in workload["notes"])
+
+
+@needs_library
+def test_what_is_accepted_counts_once_also_against_a_base_that_has_it(project):
+    """Accepted and merged, it is in base; and a second change is accepted on top of the first."""
+    project.settings('build = "true"')
+    project.commit("settings")
+    assert main(["baseline", "refresh", "--reason", "first"]) == 0
+    project.commit("baseline")
+
+    def slower(kernel_ns: int) -> None:
+        project.set_work(KERNEL_NS=kernel_ns)
+        project.commit("slower")
+
+    def accept() -> None:
+        metrics = [cell["metric"] for cell in project.workload()["cells"] if cell["reason"] == "regressed"]
+        assert main(["accept", "work", *metrics, "--reason", "wanted"]) == 0
+        project.commit("accepted")
+
+    slower(110_000)
+    assert project.gate() == 1
+    accept()
+    assert project.gate() == 0
+    slower(120_000)
+    assert project.gate("--against", "HEAD~1") == 1
+    assert project.gate() == 1
+    accept()
+    assert project.gate() == 0
+    assert project.gate("--against", "HEAD~2") == 0
+    (cell,) = (cell for cell in project.workload()["cells"] if cell["metric"] == "kernel_time_ms")
+    wanted = {each["metric"]: each for each in project.workload()["accepted"]}
+    assert wanted["kernel_time_ms"]["from"] == pytest.approx(1.0, rel=0.01)
+    assert wanted["kernel_time_ms"]["to"] == pytest.approx(1.2, rel=0.01)
+    assert cell["reason"] != "regressed"
+    slower(132_000)
+    assert project.gate("--against", "HEAD~1") == 1
 
 
 @needs_library

@@ -61,6 +61,18 @@ def moved(runs: Sequence[Run], accepted: Sequence[Acceptance], rules: Rules) -> 
     return done
 
 
+def not_in(base: Sequence[Acceptance], accepted: Sequence[Acceptance]) -> list[Acceptance]:
+    """What of the accepted changes is not in `base` yet, the ones that a commit's own tree holds.
+
+    A total of its runs moves by the rest alone. A count may grow up to a number, whatever it is at base.
+    """
+    had = {(each.metric, each.place): each.new for each in base if _is_total(each)}
+    rest = [
+        msgspec.structs.replace(each, old=had.get((each.metric, each.place), each.old)) for each in accepted
+    ]
+    return [each for each in rest if each.old != each.new]
+
+
 def leave_out_places(seen: Examined, accepted: Sequence[Acceptance], rules: Rules) -> Examined:
     """The profile's findings without those that grew, at an accepted place, no further than accepted."""
     by_place = {(each.metric, each.place): each for each in accepted if each.place}
@@ -85,16 +97,24 @@ def acceptable(workload: WorkloadVerdict, reasons: Collection[Reason]) -> dict[s
         for change in workload.structure
         if change.reason in reasons and change.name in METRICS  # kernels by name are counted in `kernels`
     }
-    return rows | {
-        cell.metric: {
-            "metric": cell.metric,
-            "from": cell.baseline,
-            "to": cell.candidate,
-            "place": cell.place,
-        }
-        for cell in workload.cells
-        if cell.reason in reasons and cell.baseline is not None and cell.candidate is not None
-    }
+    for cell in workload.cells:
+        if cell.reason in reasons and cell.baseline is not None and cell.candidate is not None:
+            old, new = cell.baseline, cell.candidate
+            for each in workload.accepted:
+                if (each.metric, each.place) == (cell.metric, cell.place) and _is_total(each):
+                    old, new = further(each, old, new)  # it was compared with what had been accepted
+            rows[cell.metric] = {"metric": cell.metric, "from": old, "to": new, "place": cell.place}
+    return rows
+
+
+def _is_total(accepted: Acceptance) -> bool:
+    return METRICS[accepted.metric].role == "total"
+
+
+def further(honoured: Acceptance, old: float, new: float) -> tuple[float, float]:
+    """From where to where a total goes in all that was honoured, and then went on from `old` to `new`."""
+    metric = METRICS[honoured.metric]
+    return honoured.old, metric.value(metric.y(honoured.new) + metric.y(new) - metric.y(old))
 
 
 def note(accepted: Acceptance) -> str:

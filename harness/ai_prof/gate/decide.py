@@ -15,7 +15,7 @@ from ai_prof.gate.fitness import disturbed
 from ai_prof.gate.flag import NO_PROFILES, of_same_code, screen_workload, unscreened
 from ai_prof.gate.latency import quantile_of, summarised
 from ai_prof.gate.metrics import METRICS, Rules
-from ai_prof.gate.model import Cell, Evidence, Reason, Run, WorkloadVerdict
+from ai_prof.gate.model import Acceptance, Cell, Evidence, Reason, Run, WorkloadVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,12 +45,14 @@ class Fresh(msgspec.Struct, frozen=True, kw_only=True):
     `base` and `head`: k each by `confirm.schedule`; `order` counts through both.
     With no `base` (it can't be run again) `head` holds as many fresh runs of the candidate as the screen
     had, and `no_base` says why. `paired`: the launches drifted, so more were made, to compare pair by pair.
+    `accepted_at_base` is what of the stored baseline was accepted at base already, and is in its runs.
     """
 
     base: list[Run] = []
     head: list[Run] = []
     paired: bool = False
     no_base: str = ""
+    accepted_at_base: list[Acceptance] = []
 
 
 class _Settled(msgspec.Struct, frozen=True):
@@ -150,7 +152,7 @@ def _evidence(  # noqa: PLR0913, PLR0917 - all that a comparison rests on
             runs.head,
             lambda base: confirm.compare(summarised(base, share), head, rules, plan, places),
             rules,
-            accepted,
+            acceptance.not_in(runs.accepted_at_base, accepted),
         )
         totals = replace(totals, hidden=profile_cells.hidden(first, runs.base, runs.head, profiles))
         return _Settled(Evidence.CONFIRMED, totals, found)

@@ -205,6 +205,7 @@ def collect(request: Request) -> tuple[Measured, dict[str, Profile]]:
         minutes=request.budget_minutes,
         recorded=frozenset(recorded),
         family=None if request.shard is None else len(whole.ready),
+        own_baselines=request.own_baselines,
     )
     build = BuildVerdict(
         run_id=run_id,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ai_prof.baselines import accepted, store
 from ai_prof.gate import confirm
 from ai_prof.gate.decide import Fresh
 from ai_prof.runs.base import SHOWN, BaseError, Bases, Side
@@ -15,8 +16,9 @@ from ai_prof.runs.bench import Bench, Budget
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
-    from ai_prof.gate.model import WorkloadVerdict
+    from ai_prof.gate.model import Acceptance, WorkloadVerdict
     from ai_prof.runs.stored import Stored
     from ai_prof.runs.workloads import Workload
 
@@ -27,6 +29,7 @@ class Settler:
 
     `recorded` are the workloads whose baseline this build has measured itself.
     `family` is how many workloads of the whole build may be flagged, where this is a shard of it.
+    `own_baselines` is the checkout's folder of baselines, where base's tree has its own.
     """
 
     bench: Bench
@@ -39,6 +42,7 @@ class Settler:
     minutes: float
     recorded: frozenset[str] = frozenset()
     family: int | None = None
+    own_baselines: Path | None = None
     notes: list[str] = field(default_factory=list)
 
     def fresh(self, flagged: Sequence[WorkloadVerdict]) -> dict[str, Fresh]:
@@ -96,7 +100,17 @@ class Settler:
                 f"{name}: {_named(base)} has no such workload, so this tree's was run on both sides: "
                 "what it does by itself could not differ"
             )
-        return fresh
+        return msgspec.structs.replace(fresh, accepted_at_base=self._accepted_at(base, name))
+
+    def _accepted_at(self, base: Side, name: str) -> list[Acceptance]:
+        """What base's own tree says was accepted of the stored baseline: its code has that change."""
+        root = self.bases.head.root.resolve()
+        folder = self.own_baselines.resolve() if self.own_baselines is not None else None
+        if name not in self.stored or folder is None or not folder.is_relative_to(root):
+            return []
+        stored = self.stored[name]
+        beside = store.path_of(base.checkout.root / folder.relative_to(root), stored.path.parent.name, name)
+        return accepted.load(beside, stored.baseline)
 
     def _again(self, verdict: WorkloadVerdict, no_base: str, spent: str, budget: Budget) -> Fresh:
         """More runs of the candidate, where base cannot be run and there is a baseline to compare with."""

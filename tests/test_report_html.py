@@ -353,6 +353,8 @@ def test_badges_name_what_disturbed_the_runs():
 def test_the_headline_follows_the_worst_workload():
     assert view.headline(verdicts.passing()) == ("Pass: no regression in 3 workloads", "pass")
     assert view.headline(verdicts.no_baseline())[0] == "Nothing was compared"
+    some = verdicts.build(verdicts.workload("a"), *verdicts.no_baseline().workloads, exit_code=3)
+    assert view.headline(some)[0] == "2 of 3 workloads had nothing to compare"
     assert view.headline(verdicts.disturbed())[0] == "1 of 1 workload could not be measured"
     unsettled = verdicts.build(verdicts.workload(reason=Reason.INCONCLUSIVE), exit_code=5)
     assert view.headline(unsettled)[0] == "1 of 1 workload flagged but not settled"

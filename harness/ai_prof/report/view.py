@@ -328,20 +328,20 @@ def headline(verdict: BuildVerdict) -> tuple[str, str]:
     """Return the verdict in one line and its tone."""
     reasons = [w.reason for w in verdict.workloads if w.reason is not Reason.SKIPPED]
     total = fmt.plural(len(reasons), "workload")
-    regressed = reasons.count(Reason.REGRESSED)
-    broken = sum(reason in _BROKEN for reason in reasons)
-    unsettled = reasons.count(Reason.INCONCLUSIVE)
     if verdict.exit_code == EXIT_USAGE:
         return "Not run: wrong input", "broken"
-    if regressed:
-        return f"{regressed} of {total} regressed", "bad"
-    if broken:
-        return f"{broken} of {total} could not be measured", "broken"
-    if unsettled:
-        return f"{unsettled} of {total} flagged but not settled", "warn"
+    for count, what, tone in (
+        (reasons.count(Reason.REGRESSED), "regressed", "bad"),
+        (sum(reason in _BROKEN for reason in reasons), "could not be measured", "broken"),
+        (reasons.count(Reason.INCONCLUSIVE), "flagged but not settled", "warn"),
+    ):
+        if count:
+            return f"{count} of {total} {what}", tone
     compared = sum(reason not in _NOT_COMPARED for reason in reasons)
     if compared == 0:
         return "Nothing was compared", "quiet"
+    if compared < len(reasons):
+        return f"{len(reasons) - compared} of {total} had nothing to compare", "warn"
     blind = sum(workload.unjudged for workload in verdict.workloads)
     told = f", {blind} of them not judged" if blind else ""
     skipped = len(verdict.workloads) - len(reasons)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -60,19 +59,25 @@ def test_the_commit_that_made_it_slower_is_found_and_the_checkout_left_alone(pro
 
 def test_one_waits_for_another_in_the_same_checkout(project, capfd):
     commits = history(project, slow=4)
-    results = []
-    one = threading.Thread(target=lambda: results.append(bisect("kernels", commits[3], "main")))
-    said = ""
     (project.root / ".ai-prof").mkdir()
-    with host_lock(["bisect"], project.root / ".ai-prof"):
-        one.start()
-        while "another capture holds bisect" not in said:
-            assert one.is_alive()
-            time.sleep(0.05)
-            said += capfd.readouterr().err
-        assert not (project.root / ".ai-prof" / "bisect").exists()
+    held, ended = threading.Event(), threading.Event()
+    said = []
+
+    def other() -> None:
+        with host_lock(["bisect"], project.root / ".ai-prof"):
+            held.set()
+            while "another capture holds bisect" not in "".join(said) and not ended.wait(0.05):
+                said.append(capfd.readouterr().err)
+            said.append(f"worktree: {(project.root / '.ai-prof' / 'bisect').exists()}")
+
+    one = threading.Thread(target=other)
+    one.start()
+    held.wait()
+    assert bisect("kernels", commits[3], "main") == 0
+    ended.set()
     one.join()
-    assert results == [0]
+    assert "another capture holds bisect" in "".join(said)
+    assert said[-1] == "worktree: False"
     assert "ada: change 4" in capfd.readouterr().out
 
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 from fake_project import Project, enter
 
@@ -46,6 +51,27 @@ def test_a_build_that_fails_says_why_and_is_not_kept(project):
     with pytest.raises(BaseError, match="still ran after 1 s"):
         worktree(project.root, commit, "sleep 600", 1)
     assert worktree(project.root, commit, "true", 60).commit == commit
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_gate_that_is_ended_ends_its_build(project, how):
+    """Else it would go on writing where the next gate builds."""
+    building = project.root / "reports" / "building"
+    building.parent.mkdir()
+    project.settings(f'build = "echo $$ > {building}; sleep 600; true"')
+    project.commit("settings")
+    project.set_work(KERNELS=12)
+    code = "import signal, sys; from ai_prof.cli import main; "
+    code += (
+        f"signal.signal({how:d}, signal.default_int_handler if {how == signal.SIGINT} else signal.SIG_DFL); "
+    )
+    gate = subprocess.Popen([sys.executable, "-c", f"{code}sys.exit(main())", "gate", "--against", "HEAD~1"])
+    while not (building.exists() and building.read_text().strip()):
+        assert gate.poll() is None
+        time.sleep(0.05)
+    gate.send_signal(how)
+    assert gate.wait() == 128 + signal.SIGINT
+    assert not psutil.pid_exists(int(building.read_text()))
 
 
 def test_a_worktree_that_was_removed_by_hand_is_made_again(project):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from ai_prof.cli.capture_options import (
     make_folder,
     output_folder,
 )
+from ai_prof.cli.ending import end_in_order
 from ai_prof.cli.run import tell
 from ai_prof.collect.attach import Session, attach, size_of, stop, watch
 from ai_prof.collect.control import State
@@ -86,13 +86,6 @@ def capture(pids: Sequence[int], output: Path, options: Mapping[str, str], *, st
             stop(sessions)
         samplers.keep({session.process.pid: session.file(output) for session in sessions})
     return conclude(sessions, output)
-
-
-def end_in_order() -> None:
-    """Let a closed terminal and a plain `kill` end us as Ctrl-C does; what `nohup` ignores stays ignored."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
 
 
 def pauses(sessions: Sequence[Session]) -> str:

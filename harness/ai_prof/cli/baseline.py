@@ -12,6 +12,7 @@ from ai_prof.baselines.files import one_writer
 from ai_prof.baselines.refresh import Moved, RefreshFacts, busy_host, moved, refreshed, refusals
 from ai_prof.cli import add_verb, baseline_show
 from ai_prof.cli.console import OutputConsole
+from ai_prof.cli.ending import end_in_order
 from ai_prof.cli.gate import remember
 from ai_prof.cli.gate_options import add_gate_options, make_request
 from ai_prof.cli.own_folder import make_folder, make_own_folder
@@ -51,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
 def refresh(args: argparse.Namespace) -> int:
     """Measure, compare with the old baselines, refuse or store. All workloads are stored, or none."""
+    end_in_order()
     request, _ = make_request(args, unseen=True)
     code = checkout.inspect(request.root)
     if code.dirty:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from ai_prof.cli.ending import end_in_order
 from ai_prof.cli.gate_options import PYTHON, make_request
 from ai_prof.cli.own_folder import make_own_folder
 from ai_prof.errors import EXIT_UNSETTLED
@@ -37,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Bisect; 0 where one commit was found, 5 where several can't be told apart."""
+    end_in_order()
     args.workload, args.runs, args.baselines, args.device = [args.workload], None, None, "auto"
     request, _ = make_request(args)
     make_own_folder(request.root / LOCAL, "run in a checkout of your own")

@@ -13,6 +13,7 @@ import msgspec
 from ai_prof import json_text
 from ai_prof.baselines import history
 from ai_prof.cli.console import OutputConsole
+from ai_prof.cli.ending import end_in_order
 from ai_prof.cli.gate_options import add_gate_options, make_request
 from ai_prof.cli.own_folder import make_own_folder
 from ai_prof.errors import EXIT_PASS, BaselineError, UsageError
@@ -64,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Gate, write the reports, print the verdict; its exit code."""
+    end_in_order()
     shard = Shard.parse(args.shard) if args.shard is not None else None
     if shard is not None and args.record:
         raise UsageError("--shard with --record: a baseline is recorded by the whole gate, before its shards")

@@ -132,6 +132,19 @@ def test_acceptances_that_cannot_be_read_say_so(tmp_path, text):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("metric", "old"), [("iteration_ms", -1.0), ("kernel_time_ms", 0.0)])
+def test_a_time_that_is_none_is_refused(tmp_path, metric, old):
+    path = tmp_path / "train.json"
+    file = accepted.add(path, baseline(), [wanted(metric, old, 1.0)])
+    with pytest.raises(
+        BaselineError, match=rf"{metric} from {old:g} to 1 is no change of a time: restore it"
+    ):
+        accepted.load(path, baseline())
+    file.unlink()
+    accepted.add(path, baseline(), [wanted("gap_ms", 0.0, 1.0)])
+    assert len(accepted.load(path, baseline())) == 1
+
+
 def test_a_pull_request_brings_what_it_wants_accepted_of_its_targets_baselines(tmp_path, monkeypatch, capsys):
     """The report comes from a runner, whose folders are not here; the acceptance is made in the checkout."""
     monkeypatch.chdir(tmp_path)

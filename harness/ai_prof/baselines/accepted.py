@@ -12,6 +12,7 @@ import msgspec
 from ai_prof.baselines import store
 from ai_prof.baselines.files import one_writer, place, write_file
 from ai_prof.errors import BaselineError
+from ai_prof.gate.metrics import METRICS, Metric, Scale
 from ai_prof.gate.model import Acceptance
 from ai_prof.json_text import UNREADABLE, encode
 
@@ -95,4 +96,13 @@ def _read(file: Path) -> _File | None:
         raise BaselineError(
             f"{file}: schema {found.schema!r}: use the ai-prof that wrote it, or accept again"
         )
+    for each in found.changes:
+        if not all(_may_be(METRICS[each.metric], value) for value in (each.old, each.new)):
+            values = f"from {each.old:g} to {each.new:g}"
+            raise BaselineError(f"{file}: {each.metric} {values} is no change of a time: {remedy}")
     return found
+
+
+def _may_be(metric: Metric, value: float) -> bool:
+    """Whether a value has a place on the scale of the tests."""
+    return metric.scale is Scale.RAW or value + metric.floor.absolute > 0

@@ -216,6 +216,25 @@ def test_of_two_refreshes_at_once_only_one_takes_in_what_was_accepted(project, m
 
 
 @needs_library
+def test_where_one_workload_is_refused_at_the_end_nothing_is_stored(project, monkeypatch):
+    shutil.copytree(project.main.parent, project.main.parents[1] / "another")
+    project.commit("another")
+    assert refresh("the first") == 0
+    project.commit("baselines")
+
+    def replaced(request: Request) -> BuildVerdict:
+        verdict = gate(request)
+        other = [msgspec.structs.replace(run, session="of another") for run in stored(project).runs]
+        store.save(project.root / "baselines", msgspec.structs.replace(stored(project), runs=other))
+        return verdict
+
+    monkeypatch.setattr("ai_prof.cli.baseline.gate", replaced)
+    assert refresh("the second") == 2
+    assert "another" not in project.git("status", "--porcelain", "baselines")
+    assert {run.session for run in stored(project).runs} == {"of another"}
+
+
+@needs_library
 def test_a_program_that_does_every_step_twice_is_told_and_its_baseline_can_follow(project, capsys):
     assert refresh("the first") == 0
     text = project.main.read_text()

@@ -27,8 +27,10 @@ from ai_prof.runs.stored import LOCAL, origin
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from ai_prof.baselines.store import Origin
+    from ai_prof.timeline.profile import Profile
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,27 +71,33 @@ def refresh(args: argparse.Namespace) -> int:
     refused = [f"{name}: {why}" for name, each in facts.items() for why in refusals(each)]
     if refused:
         raise BaselineError("refused, nothing was stored: " + "; ".join(refused))
-    for each in facts.values():
-        keep(request, each, origin(code, args.reason))
+    keep(request, verdict.machine_key, list(facts.values()), origin(code, args.reason))
     return 0
 
 
-def keep(request: Request, facts: RefreshFacts, why: Origin) -> None:
-    """Store one workload's new runs, on top of what lies there by now."""
-    path = store.path_of(request.baselines, facts.machine_key, facts.workload)
-    with one_writer(path.parent):
-        current = store.load(request.baselines, facts.machine_key, facts.workload)
-        new = refreshed(facts, current, why)
-        profiles = profiles_of(facts.runs)
-        if current is not None:
-            profiles |= store.load_profiles(path, current)
-        store.save(request.baselines, new, profiles)
-        accepted.end(path)
-    show(facts.workload, moved(facts.old.runs if facts.old else [], facts.runs))
-    size = f"{plural(len(new.runs), 'run')} of {plural(new.sessions, 'session')}"
-    sys.stderr.write(f"ai-prof: {path}: {size}\n")
-    if (busy := busy_host(facts.runs, host_cores())) is not None:
-        sys.stderr.write(f"ai-prof: {facts.workload}: {busy}\n")
+def keep(request: Request, machine_key: str, measured: Sequence[RefreshFacts], why: Origin) -> None:
+    """Store all new runs, on top of what lies there by now; none where one of them is refused."""
+    with one_writer(request.baselines / machine_key):
+        made = [(facts, *renew(request, facts, why)) for facts in measured]
+        for _, new, profiles in made:
+            accepted.end(store.save(request.baselines, new, profiles))
+    for facts, new, _ in made:
+        show(facts.workload, moved(facts.old.runs if facts.old else [], facts.runs))
+        size = f"{plural(len(new.runs), 'run')} of {plural(new.sessions, 'session')}"
+        path = store.path_of(request.baselines, machine_key, facts.workload)
+        sys.stderr.write(f"ai-prof: {path}: {size}\n")
+        if (busy := busy_host(facts.runs, host_cores())) is not None:
+            sys.stderr.write(f"ai-prof: {facts.workload}: {busy}\n")
+
+
+def renew(request: Request, facts: RefreshFacts, why: Origin) -> tuple[store.Baseline, dict[str, Profile]]:
+    """The new baseline of one workload, and the profiles of its runs."""
+    current = store.load(request.baselines, facts.machine_key, facts.workload)
+    profiles = profiles_of(facts.runs)
+    if current is not None:
+        path = store.path_of(request.baselines, facts.machine_key, facts.workload)
+        profiles |= store.load_profiles(path, current)
+    return refreshed(facts, current, why), profiles
 
 
 def gather(request: Request, verdict: BuildVerdict, workload: WorkloadVerdict) -> RefreshFacts:

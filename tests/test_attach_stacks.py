@@ -79,26 +79,25 @@ def test_a_slow_logging_call_is_named(tmp_path: Path) -> None:
     out, steps = tmp_path / "out", tmp_path / "steps"
     steps.touch()
     words = [sys.executable, source, driver, cupti, steps]
-    program = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-    try:
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == "running\n"
         attacher = subprocess.Popen(
             command("attach", "--pid", program.pid, "--stacks", "--output", out), env=environment(),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        assert until(lambda: is_recorded(Process(program.pid)))
-        begun = counted(steps)
-        assert until(lambda: counted(steps) > begun + 100)
-        assert ai_prof("stop", "--pid", program.pid).returncode == 0
-        said, errors = attacher.communicate()
-        assert attacher.returncode == 0, errors
-        assert "no stacks" not in errors
-        assert "Look at log_metrics (attach_logging.py)" in said, said + errors
-        assert program.poll() is None
-    finally:
-        program.kill()
-        program.communicate()
+        try:
+            assert until(lambda: is_recorded(Process(program.pid)))
+            begun = counted(steps)
+            assert until(lambda: counted(steps) > begun + 100)
+            assert ai_prof("stop", "--pid", program.pid).returncode == 0
+            assert attacher.wait(300) == 0
+            assert program.poll() is None
+        finally:
+            program.kill()
+            said, errors = attacher.communicate()  # it ends with its target
+    assert "no stacks" not in errors
+    assert "Look at log_metrics (attach_logging.py)" in said, said + errors
     trace = open_trace(out)
     assert trace.stacks is not None
     assert trace.stacks.error_ns > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ai_prof.cli.settings import Settings, load
+from ai_prof.cli.settings import LEAST_RUNS, MOST_RUNS, Settings, load
 from ai_prof.errors import UsageError
 from ai_prof.gate.metrics import Rules
 from ai_prof.runs.gated import Request
@@ -46,8 +46,8 @@ def make_request(args: argparse.Namespace, **more: Any) -> tuple[Request, Settin
     root = Path.cwd()
     settings = load(root)
     runs = settings.runs if args.runs is None else args.runs
-    if runs < 3:
-        raise UsageError(f"--runs {runs} is too few: a median needs 3 or more")
+    if not LEAST_RUNS <= runs <= MOST_RUNS:
+        raise UsageError(f"--runs {runs} must be {LEAST_RUNS} to {MOST_RUNS}: a median needs 3 or more")
     if args.python is None and settings.python is not None:
         interpreter(settings.python, "python of [tool.ai-prof] in pyproject.toml:")
     request = Request(

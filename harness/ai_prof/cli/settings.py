@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+LEAST_RUNS, MOST_RUNS = 3, 1000
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
     """Paths are relative to the folder of pyproject.toml."""
 
@@ -62,7 +65,7 @@ def load(root: Path) -> Settings:
 def _mistakes(settings: Settings) -> Iterator[str]:
     """What types can't say: each thing that is wrong with the values."""
     for wrong, rule in (
-        (settings.runs < 3, "runs must be 3 or more"),
+        (not LEAST_RUNS <= settings.runs <= MOST_RUNS, f"runs must be {LEAST_RUNS} to {MOST_RUNS}"),
         (not 0 < settings.alpha < 1, "alpha must be between 0 and 1"),
         (not settings.budget_minutes >= 0, "budget-minutes must be 0 or more"),
         (not set(settings.fail_on) <= set(FAIL_ON), f"fail-on takes of {list(FAIL_ON)}"),

@@ -251,17 +251,20 @@ def test_a_program_that_does_every_step_twice_is_told_and_its_baseline_can_follo
 
 @needs_library
 def test_a_workload_that_is_gone_or_cannot_run_here_is_told(project, capsys):
-    shutil.copytree(project.main.parent, project.main.parents[1] / "other")
-    project.commit("other")
-    assert refresh("two of them") == 0
-    shutil.rmtree(project.main.parents[1] / "other")
-    toml = project.main.with_name("workload.toml").read_text()
-    skipped = project.main.parents[1] / "skipped"
-    shutil.copytree(project.main.parent, skipped)
-    (skipped / "workload.toml").write_text(f'{toml}requires = ["nonesuch"]\n')
+    gone, skipped = (project.main.parents[1] / name for name in ("gone", "skipped"))
+    for other in (gone, skipped):
+        shutil.copytree(project.main.parent, other)
+    project.commit("others")
+    assert refresh("three of them") == 0
+    shutil.rmtree(gone)
+    toml = skipped / "workload.toml"
+    toml.write_text(f'{toml.read_text()}requires = ["nonesuch"]\n')
     assert project.gate() == 0
-    (note,) = project.report()["notes"]
-    assert re.match(r"baselines/[^/]+/other.json is of no workload that is here: ", note)
+    first, second = project.report()["notes"]
+    assert re.match(r"baselines/[^/]+/gone.json is of no workload that is here: ", first)
+    assert re.match(
+        r"baselines/[^/]+/skipped.json was measured on this machine, where the workload is", second
+    )
     assert "Pass: no regression in 1 workload, 1 skipped (exit 0)" in capsys.readouterr().out
 
 

@@ -185,7 +185,8 @@ def collect(request: Request) -> tuple[Measured, dict[str, Profile]]:
     bench = scene.bench(request, head, sessions.current(kept, started, sessions.boot_id()), run_id)
     usual = {name: usual_seconds(each.baseline.runs) for name, each in stored.items()}
     bench.seconds |= {name: seconds for name, seconds in usual.items() if seconds is not None}
-    notes = left_behind(_folders(request), key, whole.known)
+    skipped = {verdict.workload for verdict in scene.skipped}
+    notes = left_behind(_folders(request), key, whole.known, skipped)
     notes += [note for each in stored.values() for note in each.notes]
     recorded: dict[str, Stored] = {}
     if request.record:

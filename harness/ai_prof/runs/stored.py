@@ -83,15 +83,19 @@ def load(
     return stored
 
 
-def left_behind(folders: Iterable[Path], machine_key: str, known: Collection[str]) -> list[str]:
-    """Say which baselines of this machine are of no workload that is known: nothing is gated by them."""
-    return [
-        f"{place(path)} is of no workload that is here: what was gated by it is no more; "
-        "remove it where that is wanted"
-        for folder in folders
-        for path in store.paths(folder, machine_key)
-        if path.stem not in known
-    ]
+def left_behind(
+    folders: Iterable[Path], machine_key: str, known: Collection[str], skipped: Collection[str]
+) -> list[str]:
+    """Say which baselines of this machine gate nothing: of workloads that are not known, or not run."""
+    notes = []
+    for path in (path for folder in folders for path in store.paths(folder, machine_key)):
+        if path.stem not in known:
+            what = "is of no workload that is here: what was gated by it is no more"
+            notes.append(f"{place(path)} {what}; remove it where that is wanted")
+        elif path.stem in skipped:
+            what = "was measured on this machine, where the workload is skipped now: it gates nothing"
+            notes.append(f"{place(path)} {what}")
+    return notes
 
 
 def _latest(changes: Iterable[Acceptance]) -> list[Acceptance]:

@@ -139,6 +139,9 @@ def test_workloads_are_tests_where_that_is_asked_for():
     assert "example: no-baseline: no baseline for this machine: record one" in done.stdout
     assert "Traceback" not in done.stdout
     assert "reports/" in done.stdout
+    done = run_pytest("--ai-prof-gate", "-n", "2", "workloads")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "use no -n of pytest-xdist" in done.stderr
 
 
 def test_a_gated_workload_passes_or_fails_as_its_verdict(example):

@@ -42,8 +42,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker."""
+    """Declare the marker. Raises UsageError where several processes would measure beside each other."""
     config.addinivalue_line("markers", MARKER)
+    if config.getoption("ai_prof_gate") and config.getoption("dist", "no") != "no":
+        raise pytest.UsageError("--ai-prof-gate makes its launches one by one: use no -n of pytest-xdist")
 
 
 @pytest.fixture

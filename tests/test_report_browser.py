@@ -156,6 +156,17 @@ def test_keys_and_buttons_zoom_both_timelines_alike(opened):
     assert page.evaluate(views) == before
 
 
+def test_the_ground_of_a_timeline_ends_with_its_iteration_when_zoomed(opened):
+    page = opened("by time")
+    widths = "[...document.querySelectorAll('.lane i')].map((ground) => parseFloat(ground.style.width))"
+    short, whole = min(page.evaluate(widths)), max(page.evaluate(widths))
+    assert short < whole == 100
+    page.get_by_role("button", name="Zoom in").click()
+    assert min(page.evaluate(widths)) == pytest.approx(2 * short - 50, abs=0.1)
+    page.get_by_role("button", name="Whole iteration").click()
+    assert min(page.evaluate(widths)) == pytest.approx(short)
+
+
 def test_a_mark_says_what_it_is_when_pointed_at(opened):
     page = opened("by time")
     gaps = page.locator(".side").nth(1).locator(".lane svg").nth(1)

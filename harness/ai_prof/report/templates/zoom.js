@@ -3,6 +3,8 @@
 for (const figure of document.querySelectorAll(".timelines")) {
   const data = JSON.parse(figure.querySelector("script").textContent);
   const plots = [...figure.querySelectorAll(".lane svg")];
+  const grounds = plots.map((plot) => plot.parentElement.querySelector("i")); // as long as the iteration
+  const lengths = grounds.map((ground) => parseFloat(ground.style.width) / 100 * data.length_us);
   const axis = figure.querySelector(".axis-ticks");
   const tip = document.createElement("div");
   tip.className = "tip";
@@ -17,6 +19,10 @@ for (const figure of document.querySelectorAll(".timelines")) {
     for (const plot of plots) {
       plot.setAttribute("viewBox", `${low * unit} 0 ${(high - low) * unit} ${plot.viewBox.baseVal.height}`);
     }
+    grounds.forEach((ground, index) => {
+      const shown = Math.min(1, Math.max(0, (lengths[index] - low) / (high - low)));
+      ground.style.width = 100 * shown + "%";
+    });
     const power = 10 ** Math.floor(Math.log10((high - low) / 1000));
     const step = [5, 2, 1, 0.5, 0.2, 0.1].map((share) => share * power).find((s) => (high - low) / 1000 / s >= 3);
     const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));

@@ -258,11 +258,11 @@ def is_unchanged(workload: WorkloadVerdict) -> bool:
 
 
 def ordered(workloads: Iterable[WorkloadVerdict]) -> list[WorkloadVerdict]:
-    """Sort workloads by reason, then evidence, then the largest effect, then name."""
+    """Sort workloads by reason, then evidence, then the effect that each is headed by, then name."""
 
     def key(workload: WorkloadVerdict) -> tuple[int, int, float, str]:
         lead = leading(workload)
-        size = max((row.size for row in lead), default=0.0)
+        size = lead[0].size if lead else 0.0
         evidence = min(
             (_EVIDENCE_RANK[row.evidence] for row in lead), default=_EVIDENCE_RANK[workload.evidence]
         )

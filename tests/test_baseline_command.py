@@ -68,8 +68,17 @@ def test_refreshes_add_up_are_logged_and_end_what_was_accepted(project, capsys):
     project.set_work(KERNEL_NS=160_000)
     project.commit("slower")
     assert refresh("blind") == 2
-    assert "bury a regression" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "bury a regression" in said
     assert stored(project) == second
+    *_, metrics = re.findall(
+        r"run `ai-prof gate work` and accept .* `ai-prof accept work ([\w ]+) --rea", said
+    )
+    assert project.gate("work") == 1
+    assert main(["accept", "work", *metrics.split(), "--reason", "larger"]) == 0
+    project.commit("accepted")
+    assert refresh("larger") == 0
+    assert stored(project).origin.who == "ada"
 
 
 @needs_library

@@ -11,6 +11,7 @@ import numpy as np
 from ai_prof.baselines.store import Baseline, Entry, Origin
 from ai_prof.errors import BaselineError
 from ai_prof.gate import drift
+from ai_prof.gate.acceptance import acceptable
 from ai_prof.gate.metrics import METRICS, PROVISIONAL_SD, Backend, Metric
 from ai_prof.gate.model import Acceptance, Anchor, Reason, Run, WorkloadVerdict
 from ai_prof.gate.values import beyond_floor, effect_of, run_values, session_values
@@ -252,9 +253,10 @@ def _unfit_change(facts: RefreshFacts) -> list[str]:
         return ["the new runs were not compared with the old baseline: run `ai-prof gate` first"]
     said = []
     if verdict.reason is Reason.REGRESSED:
+        metrics = [key for key in acceptable(verdict, {Reason.REGRESSED}) if key in METRICS]
         said.append(
-            f"it would bury a regression ({verdict.why}): fix it, or accept it with "
-            f'`ai-prof accept {facts.workload} METRIC --reason "..."`'
+            f"it would bury a regression ({verdict.why}): fix it, or run `ai-prof gate {facts.workload}` and "
+            f'accept it by its report, `ai-prof accept {facts.workload} {" ".join(metrics)} --reason "..."`'
         )
     elif verdict.reason not in _SETTLED:
         said.append(f"the new runs are {verdict.reason.value} ({verdict.why}): settle that first")

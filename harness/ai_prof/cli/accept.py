@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     verdict = read_report(args.report or newest_report(root / load(root).report))
     workload = find(verdict, args.workload)
     path, baseline = same_baseline(root, verdict, workload)
-    made = {"who": user(), "why": args.reason, "when": now(), "commit": checkout.inspect(root).commit}
+    made = {"who": user(root), "why": args.reason, "when": now(), "commit": checkout.inspect(root).commit}
     changes = [
         msgspec.convert({**change_of(workload, metric), **made, "report": verdict.run_id}, Acceptance)
         for metric in dict.fromkeys(args.metric)

@@ -11,6 +11,7 @@ import psutil
 
 from ai_prof.baselines import accepted, store
 from ai_prof.baselines.files import place
+from ai_prof.runs.checkout import git
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -105,12 +106,12 @@ def _latest(changes: Iterable[Acceptance]) -> list[Acceptance]:
 
 def origin(code: Checkout, why: str) -> store.Origin:
     """Who records what is recorded now."""
-    return store.Origin(who=user(), why=why, when=now(), commit=code.commit, dirty=code.dirty)
+    return store.Origin(who=user(code.root), why=why, when=now(), commit=code.commit, dirty=code.dirty)
 
 
-def user() -> str:
-    """Who runs this."""
-    return psutil.Process().username()
+def user(root: Path) -> str:
+    """Who runs this: the name that their commits in `root` carry, else the account's."""
+    return git(root, "config", "user.name") or psutil.Process().username()
 
 
 def now() -> str:

@@ -100,6 +100,9 @@ def test_gap(gpu_profile):
     profile = gpu_profile("python", "workloads/example/main.py", "--iterations", "30", env={env!r})
     assert profile.gap < 0
 
+def test_start(gpu_profile):
+    gpu_profile("nosuchprogram")
+
 @pytest.mark.gpu_profile(device="cuda")
 def test_cuda(gpu_profile):
     raise AssertionError("there is no GPU")
@@ -123,6 +126,8 @@ def test_a_failed_assertion_says_what_the_gpu_did():
     assert done.returncode == 1, done.stdout + done.stderr
     assert "where" in done.stdout
     assert "<GPU profile: busy " in done.stdout
+    assert "cannot start nosuchprogram: No such file" in done.stdout
+    assert "def __call__" not in done.stdout  # the test's line is shown, not ours
     assert "SKIPPED" in done.stdout
     assert "no NVIDIA GPU here" in done.stdout
     assert "the marker is gpu_profile(device='auto'" in done.stdout

@@ -158,6 +158,7 @@ class Profiler:
         NothingToCompareError where it does no GPU work, UsageError for a function that no fresh process can
         find.
         """
+        __tracebackhide__ = True  # of pytest: the test's own line is what a reader looks for
         command = call(program, arguments) if callable(program) else [str(program), *map(str, arguments)]
         command[0] = sys.executable if command[0] == "python" else command[0]
         capture = self.folder / f"capture-{next(self._numbers)}"
@@ -188,6 +189,7 @@ class Profiler:
 
 def read(capture: Path) -> GpuProfile:
     """The profile of a finished capture. Raises as `Profiler` does."""
+    __tracebackhide__ = True
     if not any(capture.glob("*.aiprof")):
         raise NothingToCompareError("the program did no GPU work: nothing was captured")
     trace = open_trace(capture)

@@ -238,6 +238,27 @@ def test_text_sets_no_saving_beside_an_iteration_that_is_shorter(tmp_path, capsy
     assert 1.6 < float(told[0][1]) < 1.9
 
 
+def test_text_tells_of_waits_in_copies_where_nothing_else_waits(tmp_path, capsys):
+    kernel = {"ph": "X", "cat": "kernel", "pid": 0, "tid": 7, "dur": 50}
+    call = {"ph": "X", "cat": "cuda_runtime", "pid": 9, "tid": 9}
+    events = []
+    for step in range(12):
+        at = 1000 * step
+        launch = {"name": "cudaLaunchKernel", "ts": at, "dur": 5, "args": {"correlation": step + 1}}
+        ran = {"name": "k", "ts": at + 10, "args": {"device": 0, "stream": 7, "correlation": step + 1}}
+        copied = {"name": "cudaMemcpy", "ts": at + 20, "dur": 960, "args": {"correlation": 100 + step}}
+        moved = {"name": "Memcpy DtoH (Device -> Pageable)", "ts": at + 970, "dur": 5, "cat": "gpu_memcpy"}
+        moved["args"] = {"device": 0, "stream": 7, "correlation": 100 + step, "bytes": 4}
+        events += [call | launch, kernel | ran, call | copied, kernel | moved]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    assert cli.main(["summary", "--input", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("Device 0 is idle 9")  # the trace names no device
+    assert "the host blocked in synchronizes 9" in said
+    assert "the host waits in blocking copies." in said
+
+
 def test_text_lists_the_longest_gaps(tmp_path, capsys):
     path = loop().write(tmp_path)
     assert cli.main(["summary", "--input", str(path), "--gaps"]) == 0

@@ -40,13 +40,19 @@ def _device(device: DeviceSummary) -> list[str]:
     idle = f"idle {device.gap:.1%} of the time" + (f": {named}" if named else "")
     healthy = f"{device.kernel_busy:.1%} (healthy above 85%), idle {device.gap:.1%} (healthy below 15%)"
     return [
-        f"Device {device.device} {device.name}{rank} is {idle}.",
+        f"{_named(device)}{rank} is {idle}.",
         f"  At work {healthy}, copying alone {device.copy_only:.1%}.",
         f"  {_window(device)}",
         f"  {_kernels(device)}",
         f"  {_copies(device)}; {_plural(device.streams, 'stream')}; {_waits(device)}.",
         *(f"  The longest gap: {_gap(gap)}." for gap in device.longest_gaps[:1]),
     ]
+
+
+def _named(device: DeviceSummary) -> str:
+    """Its number, and its name where the trace has one."""
+    numbered = f"Device {device.device}"
+    return numbered if device.name == numbered.lower() else f"{numbered} {device.name}"
 
 
 def _causes(device: DeviceSummary) -> str:
@@ -109,7 +115,8 @@ def _waits(device: DeviceSummary) -> str:
     if device.window == "iterations" and device.structure["syncs"]:
         count, often = device.structure["syncs"], " an iteration"
     if not count:
-        return "no synchronizes were recorded"
+        copies = device.gap_causes["sync"] >= _NOTABLE
+        return "the host waits in blocking copies" if copies else "no synchronizes were recorded"
     return f"the host waits for the device {'once' if count == 1 else f'{count} times'}{often}"
 
 

@@ -180,7 +180,7 @@ def test_a_pull_request_brings_what_it_wants_accepted_of_its_targets_baselines(t
         ({"machine_key": ""}, "names no baseline"),
         ({"path": "x.json"}, "names no baseline"),
         ({"path": "/a/b\0c/d/train.json"}, "names no baseline"),
-        ({"metric": "nope"}, "nope of train did not regress"),
+        ({"metric": "nope"}, "no metric nope; there are: "),
     ],
 )
 def test_a_report_made_to_lead_elsewhere_is_refused(tmp_path, monkeypatch, capsys, changes, said):

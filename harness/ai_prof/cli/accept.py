@@ -140,6 +140,8 @@ def _is_name(name: str) -> bool:
 
 def change_of(workload: WorkloadVerdict, metric: str) -> dict[str, object]:
     """What became worse in a metric or count. Raises UsageError where nothing did."""
+    if metric not in METRICS:
+        raise UsageError(f"no metric {metric}; there are: {', '.join(METRICS)}")
     rows = {key: row for key, row in acceptable(workload, _OPEN).items() if key in METRICS}
     if metric not in rows:
         found = ", ".join(rows) or "nothing"

@@ -77,7 +77,8 @@ def find(root: Path) -> list[Workload]:
     files = sorted(root.glob(f"*/{FILE}"))
     if not files:
         raise WorkloadError(
-            f"no workloads in {root}: expected NAME/{FILE} there; set `workloads` in [tool.ai-prof]"
+            f"no workloads in {root}: expected NAME/{FILE} there: `ai-prof init` makes an example, "
+            "`workloads` in [tool.ai-prof] names another folder"
         )
     return [load(file) for file in files]
 

@@ -278,15 +278,19 @@ def test_a_workload_that_is_gone_or_cannot_run_here_is_told(project, capsys):
 
 
 @needs_library
-def test_a_baseline_of_a_busy_host_is_told(project, monkeypatch, capsys):
+def test_a_baseline_of_a_busy_host_or_a_dirty_tree_is_told(project, monkeypatch, capsys):
     assert project.gate("--record") == 0
     assert not any("busy" in note for note in project.report()["notes"])
+    assert not any("uncommitted" in note for note in project.report()["notes"])
     shutil.rmtree(project.root / ".ai-prof" / "baselines")
+    (project.root / "stray.txt").touch()
     monkeypatch.setattr("ai_prof.baselines.refresh.BUSY_SHARE", 0.0)
     assert project.gate("--record") == 0
     told = project.report()["notes"][-1]
     assert "such a baseline hides what comes after it" in told
     assert told.endswith("remove what was recorded first")
+    assert "uncommitted changes" in project.report()["notes"][-2]
+    (project.root / "stray.txt").unlink()
     assert refresh("nightly") == 0
     assert "of 1000 cores busy" in capsys.readouterr().err
 

@@ -296,6 +296,11 @@ def _record(
 def _of_recorded(recorded: Mapping[str, Stored]) -> list[str]:
     """Where new baselines lie, and what to do where they are worth little."""
     said = [f"recorded a provisional baseline of {name} in {place(s.path)}" for name, s in recorded.items()]
+    if any(stored.commit is None for stored in recorded.values()):
+        said.append(
+            "recorded with uncommitted changes, or outside of git: no later build can run this base again, "
+            "which makes its evidence weaker"
+        )
     busy = busy_host([run for each in recorded.values() for run in each.baseline.runs], host_cores())
     return [*said, f"{busy}; remove what was recorded first"] if busy is not None else said
 

@@ -140,7 +140,7 @@ class Settler:
             return BaseError("it drifted from the anchor's stored runs")
         commit = self._commit(verdict)
         if commit is None:
-            return BaseError("its baseline is not of one commit")
+            return BaseError("its baseline was recorded with uncommitted changes, or outside of git")
         named = self.against is not None or self.bench.checkout.is_exactly(commit)
         if not named and bases.build is None:
             # What the workload imports from elsewhere would be head's: no difference would be found.

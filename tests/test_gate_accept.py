@@ -19,6 +19,7 @@ from ai_prof.gate import decide, screen
 from ai_prof.gate.decide import Fresh
 from ai_prof.gate.metrics import Rules
 from ai_prof.gate.model import Acceptance, Cell, Reason
+from ai_prof.report import cause
 from ai_prof.report.write import write_reports
 from ai_prof.runs import stored
 
@@ -77,6 +78,9 @@ def test_beyond_what_was_accepted_is_a_regression_again():
     base, head = Machine(6).pairs(6, kernel_time=3.6, latency=4.6)
     (final,) = decide.settle([verdict], {WORKLOAD: Fresh(base=base, head=head)}, rules={}, priors=PRIORS)
     assert final.reason is Reason.REGRESSED
+    level = "base, moved as far, is taken as 33.29 \u00b5s"
+    told = f"Kernel mean time goes beyond what ada accepted, 30.0 to 33.0 us: {level}."
+    assert cause.sentences(final)[-1] == told
     base, head = Machine(6).pairs(6, kernel_time=3.3, latency=4.3)
     (final,) = decide.settle([verdict], {WORKLOAD: Fresh(base=base, head=head)}, rules={}, priors=PRIORS)
     assert final.reason is Reason.ACCEPTED

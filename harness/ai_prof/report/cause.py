@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ai_prof.gate import acceptance
 from ai_prof.gate.metrics import METRICS
 from ai_prof.gate.model import Reason
 from ai_prof.report import format as fmt
@@ -50,7 +51,20 @@ def sentences(workload: WorkloadVerdict) -> list[str]:
     changed = [said for said in places.sentences(workload.explained) if said.split(":")[0] not in counts]
     rest = [_overlap(workload), _time(workload), *changed]
     told = [counts, *rest] if _by_count(workload) else [*rest, counts]
-    return [sentence for sentence in told if sentence]
+    return [sentence for sentence in (*told, *_accepted(workload)) if sentence]
+
+
+def _accepted(workload: WorkloadVerdict) -> list[str]:
+    """Say of what went on from an accepted level where that is: the base that is shown is moved there."""
+    told = []
+    for each in workload.accepted:
+        for cell in workload.cells:
+            went_on = (cell.metric, cell.place) == (each.metric, each.place) and cell.reason in _EXPLAINED
+            if went_on and METRICS[each.metric].role == "total":
+                name = METRICS[each.metric].label
+                level = f"base, moved as far, is taken as {fmt.value(cell.baseline, cell.unit)}"
+                told.append(f"{name[0].upper()}{name[1:]} goes {acceptance.beyond(each)}: {level}.")
+    return told
 
 
 def shared(workloads: Sequence[WorkloadVerdict]) -> str:

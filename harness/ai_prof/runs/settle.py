@@ -65,9 +65,8 @@ class Settler:
                 "`build` in [tool.ai-prof] is not set: "
                 "what base's workloads import from an installed package was this tree's"
             )
-        self.notes.append(
-            f"settling {len(flagged)} flagged took {budget.spent_s / 60:.1f} of {self.minutes:g} minutes"
-        )
+        took = f"{budget.spent_s / 60:.1f} of {self.minutes:g} minutes"
+        self.notes.append(f"settling by fresh runs what was flagged took {took}")
         return made
 
     def of_same_code(self, verdict: WorkloadVerdict) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -39,10 +38,7 @@ def latest(folders: Iterable[Path]) -> LastCalibration | None:
 
 def _load(path: Path) -> LastCalibration:
     try:
-        read = msgspec.json.decode(path.read_bytes(), type=_File)
-        # Read as a time with its zone, which msgspec holds it to.
-        msgspec.convert(read.last.when, Annotated[datetime, msgspec.Meta(tz=True)])
+        return msgspec.json.decode(path.read_bytes(), type=_File).last
     except (OSError, *UNREADABLE) as error:
         msg = f"{path}: is no calibration ({error}): remove it, and run `ai-prof calibrate`"
         raise BaselineError(msg) from error
-    return read.last

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import statistics
 from typing import TYPE_CHECKING
 
@@ -253,10 +254,11 @@ def _unfit_change(facts: RefreshFacts) -> list[str]:
         return ["the new runs were not compared with the old baseline: run `ai-prof gate` first"]
     said = []
     if verdict.reason is Reason.REGRESSED:
-        metrics = [key for key in acceptable(verdict, {Reason.REGRESSED}) if key in METRICS]
+        gate = shlex.join(["ai-prof", "gate", facts.workload])
+        accept = shlex.join(["ai-prof", "accept", facts.workload, *acceptable(verdict, {Reason.REGRESSED})])
         said.append(
-            f"it would bury a regression ({verdict.why}): fix it, or run `ai-prof gate {facts.workload}` and "
-            f'accept it by its report, `ai-prof accept {facts.workload} {" ".join(metrics)} --reason "..."`'
+            f"it would bury a regression ({verdict.why}): fix it, or run `{gate}` and accept it by its "
+            f'report, `{accept} --reason "..."`'
         )
     elif verdict.reason not in _SETTLED:
         said.append(f"the new runs are {verdict.reason.value} ({verdict.why}): settle that first")

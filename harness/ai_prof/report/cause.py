@@ -56,14 +56,14 @@ def sentences(workload: WorkloadVerdict) -> list[str]:
 
 def _accepted(workload: WorkloadVerdict) -> list[str]:
     """Say of what went on from an accepted level where that is: the base that is shown is moved there."""
+    worse = {(cell.metric, cell.place): cell for cell in workload.cells if cell.reason in _EXPLAINED}
     told = []
     for each in workload.accepted:
-        for cell in workload.cells:
-            went_on = (cell.metric, cell.place) == (each.metric, each.place) and cell.reason in _EXPLAINED
-            if went_on and METRICS[each.metric].role == "total":
-                name = METRICS[each.metric].label
-                level = f"base, moved as far, is taken as {fmt.value(cell.baseline, cell.unit)}"
-                told.append(f"{name[0].upper()}{name[1:]} goes {acceptance.beyond(each)}: {level}.")
+        metric, cell = METRICS[each.metric], worse.get((each.metric, each.place))
+        if cell is not None and metric.role == "total":
+            name = metric.label[0].upper() + metric.label[1:]
+            level = f"base, moved as far, is taken as {fmt.value(cell.baseline, cell.unit)}"
+            told.append(f"{name} goes {acceptance.beyond(each)}: {level}.")
     return told
 
 

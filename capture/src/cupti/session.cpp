@@ -67,14 +67,13 @@ bool Session::subscribe(CUpti_BuffersCallbackRequestFunc requested,
 bool Session::enable(const Config& config, Contexts contexts, Outcome& outcome) {
   if (!cupti::enable(api_, config, contexts, outcome.problems, outcome.error)) return false;
   enabled_as_ = config;
-  contexts_ = contexts;
   enabled_ = true;
   return true;
 }
 
 bool Session::disable() {
   if (!std::exchange(enabled_, false)) return false;
-  cupti::disable(api_, enabled_as_, contexts_);
+  cupti::disable(api_, enabled_as_);
   return true;
 }
 

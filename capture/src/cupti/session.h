@@ -80,7 +80,6 @@ class Session {
 
   CUpti_SubscriberHandle subscriber_ = nullptr;
   Config enabled_as_;
-  Contexts contexts_ = Contexts::kNone;
   bool enabled_ = false;
 };
 

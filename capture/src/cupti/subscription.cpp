@@ -39,19 +39,13 @@ using EnableCall = decltype(&::cuptiActivityEnableRuntimeApi);
 
 // The calls that `level` needs: at `kernel`, those that synchronize. An older CUPTI does not know the newest,
 // nor can a program on it make them: false only where it knows none.
-bool switch_calls(EnableCall enable_call, std::span<const CallRow> rows, Level level, bool on) {
+bool enable_calls(EnableCall enable_call, std::span<const CallRow> rows, Level level) {
   bool any = false;
   for (const CallRow& row : rows) {
     if (level == Level::kKernel && row.kind != format::kCallSync) continue;
-    any |= enable_call(row.id, on ? 1 : 0) == CUPTI_SUCCESS;
+    any |= enable_call(row.id, 1) == CUPTI_SUCCESS;
   }
   return any;
-}
-
-bool switch_calls(const CuptiApi& api, Level level, bool on) {
-  const bool runtime = switch_calls(api.cuptiActivityEnableRuntimeApi, runtime_calls(), level, on);
-  const bool driver = switch_calls(api.cuptiActivityEnableDriverApi, driver_calls(), level, on);
-  return runtime && driver;
 }
 
 // All calls of `domain` but those that are not ours.
@@ -77,7 +71,9 @@ void enable_calls(const CuptiApi& api, Level level, Contexts contexts, Problems&
     if (!runtime || !driver) problems.emplace_back("not all host calls are recorded: CUPTI refused them");
     return;
   }
-  if (!switch_calls(api, level, true)) {
+  const bool runtime = enable_calls(api.cuptiActivityEnableRuntimeApi, runtime_calls(), level);
+  const bool driver = enable_calls(api.cuptiActivityEnableDriverApi, driver_calls(), level);
+  if (!runtime || !driver) {
     const std::string what = level == Level::kApi ? "host calls" : "synchronizes";
     problems.push_back(what + " are not recorded: CUPTI refused all of them");
   }
@@ -148,12 +144,14 @@ bool enable(const CuptiApi& api, const Config& config, Contexts contexts, Proble
   return true;
 }
 
-void disable(const CuptiApi& api, const Config& config, Contexts contexts) {
-  if (config.level == Level::kApi && contexts == Contexts::kPerhaps) {
-    api.cuptiActivityDisable(CUPTI_ACTIVITY_KIND_RUNTIME);
-    api.cuptiActivityDisable(CUPTI_ACTIVITY_KIND_DRIVER);
-  } else if (syncs_by_calls(api, config, contexts)) {
-    switch_calls(api, config.level, false);
+// Not call by call: CUPTI takes its hooks out of launches and CUDA graphs, and gives the calls that its next
+// client sees numbers of their own, only where a kind of calls is switched off in which none was switched off
+// by itself. A kind that is switched on forgets those.
+void disable(const CuptiApi& api, const Config& config) {
+  for (const CUpti_ActivityKind kind : {CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_ACTIVITY_KIND_DRIVER}) {
+    api.cuptiActivityDisable(kind);
+    api.cuptiActivityEnable(kind);
+    api.cuptiActivityDisable(kind);
   }
   // What was not enabled refuses, and that is all right.
   api.cuptiActivityDisable(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION);

@@ -37,7 +37,6 @@ bool syncs_by_calls(const CuptiApi& api, const Config& config, Contexts contexts
 // Starts recording at `config`'s level. False, with the reason in `error`, when kernels can't be recorded.
 bool enable(const CuptiApi& api, const Config& config, Contexts contexts, Problems& problems,
             std::string& error);
-// `contexts` as at `enable`.
-void disable(const CuptiApi& api, const Config& config, Contexts contexts);
+void disable(const CuptiApi& api, const Config& config);
 
 }  // namespace ai_prof::cupti

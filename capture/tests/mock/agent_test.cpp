@@ -237,6 +237,7 @@ void a_program_without_a_context_is_left_once_it_works(const Folder& folder) {
   CHECK(file.records<format::CallRecord>(format::kCall).size() == 1);
   CHECK(comes([] { return !g_mock->subscribed; }));
   CHECK(g_mock->left_too_early == 0);
+  CHECK(g_mock->left_hooked == 0);
 }
 
 // A job that hangs in a kernel: the very one that is attached to.

@@ -214,6 +214,7 @@ void the_end_of_a_window_lets_go_of_cupti(const Parts& parts) {
       sleep_ms(1500);  // longer than anything that the library does now and then
       CHECK(mock.calls() == calls);
       CHECK(mock.control->finalized == 0);
+      CHECK(mock.control->left_hooked == 0);
       a_later_client_records(mock, dlopen(parts.cupti.c_str(), RTLD_NOW | RTLD_NOLOAD));
     };
     const Outcome outcome = run(parts, program);

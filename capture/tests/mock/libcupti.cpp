@@ -62,6 +62,8 @@ struct Calls {
   std::set<std::uint32_t> on;
   std::set<std::uint32_t> off;
   bool armed = false;  // some were on, or the kind, before the context was made or the kind since then
+  bool hooked =
+      false;  // CUPTI's hooks stay where a kind is switched off in which calls are off by themselves
 };
 auto& g_runtime = *new Calls;
 auto& g_driver = *new Calls;
@@ -141,12 +143,18 @@ CUptiResult switch_call(Calls& calls, std::uint32_t id, std::uint8_t on) {
   if (!g_mock.context_made) calls.armed = true;
   (on != 0 ? calls.on : calls.off).insert(id);
   (on != 0 ? calls.off : calls.on).erase(id);
+  calls.hooked = true;
   return CUPTI_SUCCESS;
 }
 
 void switch_kind(CUpti_ActivityKind kind, bool on) {
   if (kind != CUPTI_ACTIVITY_KIND_RUNTIME && kind != CUPTI_ACTIVITY_KIND_DRIVER) return;
-  (kind == CUPTI_ACTIVITY_KIND_RUNTIME ? g_runtime : g_driver) = {{}, {}, on};
+  Calls& calls = kind == CUPTI_ACTIVITY_KIND_RUNTIME ? g_runtime : g_driver;
+  if (on) {
+    calls = {{}, {}, true, true};
+  } else {
+    calls = {{}, calls.off, false, calls.hooked && !calls.off.empty()};
+  }
 }
 
 }  // namespace
@@ -203,6 +211,7 @@ CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* subscriber, CUpti_CallbackFun
 CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle) {
   called("unsubscribe");
   leaving();
+  if (g_runtime.hooked || g_driver.hooked) ++g_mock.left_hooked;
   std::this_thread::sleep_for(std::chrono::milliseconds(g_mock.unsubscribe_takes_ms));
   g_mock.subscribed = false;
   return CUPTI_SUCCESS;

@@ -54,14 +54,15 @@ def test_a_page_says_what_is_met_and_what_is_not(bench):
     cost = {"nothing": 4.0, "floor": 5.0, "ours": 5.1}
     launch = {name: [cost[name.split()[0]]] * 3 for name in (*NAMES, *GRAPHS)}
     launch["ours api node"] = [6.0] * 3
-    launch |= {"ours, after its window": [4.1] * 3, "ours, standing by": [4.0] * 3}
+    launch |= {f"ours {level}, after its window": [4.1] * 3 for level in ("kernel", "api")}
+    launch["ours, standing by"] = [4.0] * 3
     facts = page.Facts(["a card"], 3, "2026-01-01", None)
     text = page.page(page.COST, {"launch_us": launch, "graph_us": launch}, facts, [page.LOOP])
     assert "over 3 interleaved rounds" in text
     wanted = "added at most 1.15 of what the floor adds"
     assert f"| a launch, level kernel: {wanted} | 1.10 (1.10 to 1.10) | met |" in text
     assert f"| a launch, level api: {wanted} | 2.00 (2.00 to 2.00) | **not met** |" in text
-    assert "| after its window: at most 1.05 of never captured | 1.02 (1.02 to 1.02) | met |" in text
+    assert "| a launch, ours api, after its window: at most 1.05 of never captured | 1.02 (1.02 " in text
 
 
 def test_a_program_that_fails_costs_its_own_round(bench):
@@ -75,8 +76,8 @@ def test_a_program_that_fails_costs_its_own_round(bench):
     facts = page.Facts(["a card"], 3, "2026-01-01", None)
     text = page.page(page.COST, {"tiny_us": tiny, "step_ms": step}, facts, [page.TORCH])
     assert "| ours, api | 5.000 | +1.000 | +1.000 to +2.000 | 1.250 | 1.00 (1.00 to 1.00) |" in text
-    assert "| torch.profiler, CUDA | failed | | | | |" in text
-    assert "ours, api failed in 1 of 3 rounds; torch.profiler, CUDA failed in 3 of 3 rounds." in text
+    assert "| torch.profiler, CUDA | no figure | | | | |" in text
+    assert "ours, api has no figure of 1 of 3 rounds; torch.profiler, CUDA has no figure of 3 of 3" in text
     assert "| nan (nan to nan) | no figure |" in text
     assert "busy for an unknown part of its time" in text
 
@@ -87,22 +88,22 @@ def measured(bench, monkeypatch, tmp_path):
 
     No process is started: each costs as much as its name is long, and those that `fails` names fail.
     """
-    _, page = bench
+    del bench
     overhead = importlib.import_module("launch_overhead")
     parts = overhead.Parts(tmp_path, tmp_path / "cupti" / "lib" / "libcupti.so")
-    facts = page.Facts(["a card"], 0, "2026-01-01", None)
 
-    def made(name, limits, fails=()):
+    def made(name, limits, fails=(), more=False, card="a card"):
         def run_loop(capture, _):
             if capture.name in fails:
                 raise overhead.LoopFailedError("as it happens")
             return dict.fromkeys(("launch_us", "graph_us"), 4.0 + len(capture.name))
 
         monkeypatch.setattr(overhead, "run_loop", run_loop)
-        monkeypatch.setattr(overhead, "machine", lambda: ["a card"])
+        monkeypatch.setattr(overhead, "machine", lambda: [card])
         monkeypatch.setattr(overhead, "FIGURES", tmp_path)
         plan = getattr(overhead, name)
-        for text in overhead.measured(plan, facts, None, parts, limits):
+        figures = overhead.kept(plan, overhead.place(None, parts)) if more else overhead.Figures()
+        for text in overhead.measured(plan, figures, None, parts, limits):
             yield text, json.loads((tmp_path / f"{plan.name}.json").read_text())
 
     return made
@@ -121,11 +122,29 @@ def test_page_and_figures_are_anew_after_each_round_until_the_time_is_up(measure
 
 def test_a_failure_is_told_in_the_figures_too(measured):
     *_, (text, raw) = measured("OF_KINDS", (2, math.inf), fails=["level api, no MARKER"])
-    assert text.count("level api, no MARKER failed in 2 of 2 rounds.") == 2
+    assert text.count("level api, no MARKER has no figure of 2 of 2 rounds.") == 2
     assert "| level kernel, kernels alone | " in text
     assert raw["columns"]["launch_us"]["level api, no MARKER"] == [None, None]
     assert [each["round"] for each in raw["failures"]] == [1, 2]
     assert raw["failures"][0]["why"] == "as it happens"
+
+
+def test_rounds_come_to_those_that_are_kept_of_such_a_machine(measured, tmp_path):
+    list(measured("USUAL", (2, math.inf), fails=["ours, standing by"]))
+    path = tmp_path / "overhead.json"
+    raw = json.loads(path.read_text())
+    for rounds in raw["columns"].values():
+        rounds["of old"] = rounds.pop("ours api, after its window")
+    path.write_text(json.dumps(raw))
+    *_, (text, raw) = measured("USUAL", (1, math.inf), more=True)
+    assert "over 3 interleaved rounds" in text
+    launches = raw["columns"]["launch_us"]
+    assert {len(column) for column in launches.values()} == {3}
+    assert launches["nothing"] == [11.0] * 3
+    assert launches["ours api, after its window"][:2] == launches["of old"][2:] * 2 == [None, None]
+    assert [each["round"] for each in raw["failures"]] == [1, 2]
+    with pytest.raises(SystemExit, match=r"is of a card, not another: measure anew, without --more"):
+        next(measured("USUAL", (1, math.inf), more=True, card="another"))
 
 
 def test_a_bench_of_which_all_fails_ends(measured):

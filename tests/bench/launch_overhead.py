@@ -7,10 +7,11 @@ intervals are written as a page, anew after each round, and printed; the raw fig
 that fails costs its own round alone, and is counted. Needs g++, libcupti with its headers, and torch for its
 part:
 
-    python tests/bench/launch_overhead.py [--rounds 20] [--minutes 8] [--output docs/overhead.md]
+    python tests/bench/launch_overhead.py [--rounds 20] [--minutes 8] [--output docs/overhead.md] [--more]
 
-With --kinds it tells instead what each kind of record costs: the floor at both levels, whole, with each kind
-left out in turn, and with all of them left out.
+With --more the rounds come to those that figures/ holds of such a machine. With --kinds it tells instead what
+each kind of record costs: the floor at both levels, whole, with each kind left out in turn, and with all of
+them left out.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class Plan:
 
 
 FLOORS = [NOTHING, *without("kernel"), *without("api")]
-USUAL = Plan("overhead", COST, [NOTHING, *CAPTURES, AFTER, STANDBY], WATCHERS, LOOP, TORCH)
+USUAL = Plan("overhead", COST, [NOTHING, *CAPTURES, *AFTER, STANDBY], WATCHERS, LOOP, TORCH)
 OF_KINDS = Plan(
     "kinds", KINDS, FLOORS, [Watcher(capture, loops=("tiny",)) for capture in FLOORS], KINDS_LOOP, KINDS_TORCH
 )
@@ -91,55 +92,76 @@ OF_KINDS = Plan(
 class Figures:
     """What was measured: a value a round, or None, by measure and by what it ran under; why some failed."""
 
+    rounds: int = 0
     columns: dict[str, dict[str, list[float | None]]] = field(default_factory=lambda: defaultdict(dict))
     failures: list[dict[str, str | int]] = field(default_factory=list)
 
     def add(self, name: str, measures: tuple[str, ...], measure: Callable[[], dict[str, float]]) -> None:
-        """One round of a program under `name`."""
+        """One program of this round under `name`."""
         values: dict[str, float] = {}
         try:
             values = measure()
         except LoopFailedError as error:
-            done = len(self.columns[measures[0]].get(name, ()))
             failure: dict[str, str | int] = {
                 "under": name,
                 "measures": ", ".join(measures),
-                "round": done + 1,
+                "round": self.rounds,
                 "why": str(error),
             }
             self.failures.append(failure)
             sys.stderr.write(f"\n{name}: {error}\n")
         for each in measures:
-            self.columns[each].setdefault(name, []).append(values.get(each))
+            column = self.columns[each].setdefault(name, [])
+            column += [None] * (self.rounds - 1 - len(column))  # before this plan had it
+            column.append(values.get(each))
+
+    def end_round(self) -> None:
+        """Give what this plan no longer has a None of this round."""
+        for column in self._all():
+            column.extend([None] * (self.rounds - len(column)))
 
     @property
     def none(self) -> bool:
         """Whether nothing was measured yet."""
-        columns = (column for each in self.columns.values() for column in each.values())
-        return all(value is None for column in columns for value in column)
+        return all(value is None for column in self._all() for value in column)
+
+    def _all(self) -> Iterator[list[float | None]]:
+        return (column for each in self.columns.values() for column in each.values())
 
 
 def measure_round(plan: Plan, figures: Figures, server: TorchServer | None, parts: Parts) -> None:
     """One process of each kind."""
+    figures.rounds += 1
     for capture in plan.captures:
         figures.add(capture.name, LAUNCH, partial(run_loop, capture, parts))
-    if server is None:
-        return
-    for watcher in plan.watchers:
+    for watcher in plan.watchers if server else ():
         measures = tuple(MEASURES[loop] for loop in watcher.loops)
         figures.add(watcher.capture.name, measures, partial(server.measure, watcher))
+    figures.end_round()
 
 
-def keep(plan: Plan, figures: Figures, server: TorchServer | None, parts: Parts) -> None:
-    """Write the raw figures of all rounds so far, with what was measured on."""
-    facts = {
-        "date": today(),
+def place(server: TorchServer | None, parts: Parts) -> dict[str, str | None]:
+    """What is measured on."""
+    return {
         "machine": "; ".join(machine()),
         "cupti": parts.cupti.parent.parent.name,
         "torch": server.about["torch"] if server else None,
-        "columns": figures.columns,
-        "failures": figures.failures,
     }
+
+
+def kept(plan: Plan, at: dict[str, str | None]) -> Figures:
+    """The figures of earlier rounds; ends the program where they are of another place."""
+    path = FIGURES / f"{plan.name}.json"
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    if other := [f"{facts[name]}, not {now}" for name, now in at.items() if facts[name] != now]:
+        raise SystemExit(f"{path} is of {'; '.join(other)}: measure anew, without --more")
+    rounds = len(facts["columns"]["launch_us"]["nothing"])
+    return Figures(rounds, defaultdict(dict, facts["columns"]), facts["failures"])
+
+
+def keep(plan: Plan, figures: Figures, at: dict[str, str | None]) -> None:
+    """Write the raw figures of all rounds so far, with what was measured on."""
+    facts = {"date": today(), **at, "columns": figures.columns, "failures": figures.failures}
     FIGURES.mkdir(exist_ok=True)
     text = json.dumps(facts, indent=1) + "\n"
     (FIGURES / f"{plan.name}.json").write_text(text, encoding="utf-8")
@@ -184,11 +206,11 @@ def python_with_torch() -> str:
 
 
 def measured(
-    plan: Plan, about: Facts, server: TorchServer | None, parts: Parts, limits: tuple[int, float]
+    plan: Plan, figures: Figures, server: TorchServer | None, parts: Parts, limits: tuple[int, float]
 ) -> Iterator[str]:
     """The page after each round, of all rounds so far; the last one begins before the time is up."""
     rounds, end = limits
-    figures = Figures()
+    about, at = facts_of(plan, parts.cupti, server), place(server, parts)
     sections = [plan.loop, *([plan.torch] if server else [])]
     for done in range(rounds):
         if done and time.monotonic() > end:
@@ -196,9 +218,9 @@ def measured(
         measure_round(plan, figures, server, parts)
         if figures.none:
             raise SystemExit("no program could be measured: see above")
-        keep(plan, figures, server, parts)
+        keep(plan, figures, at)
         sys.stderr.write(f"\rround {done + 1} of {rounds}")
-        yield page(plan.head, figures.columns, replace(about, rounds=done + 1), sections)
+        yield page(plan.head, figures.columns, replace(about, rounds=figures.rounds), sections)
 
 
 def main() -> None:
@@ -208,6 +230,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no other round after so long")
+    parser.add_argument("--more", action="store_true", help="add to the rounds that are kept in figures/")
     parser.add_argument("--kinds", action="store_true", help="tell what each kind of record costs")
     parser.add_argument("--output", type=Path, help="the page; docs/overhead.md, or docs/kinds.md of --kinds")
     parser.add_argument("--python", default=python_with_torch(), help="the one that has torch")
@@ -227,7 +250,8 @@ def main() -> None:
         with torch_server(parts, args.python, wanted=not args.without_torch) as server:
             if server:
                 plan = replace(plan, watchers=[each for each in plan.watchers if server.can(each)])
-            for text in measured(plan, facts_of(plan, cupti, server), server, parts, (args.rounds, end)):
+            figures = kept(plan, place(server, parts)) if args.more else Figures()
+            for text in measured(plan, figures, server, parts, (args.rounds, end)):
                 output.write_text(text, encoding="utf-8")
     sys.stderr.write("\n")
     sys.stdout.write(output.read_text(encoding="utf-8"))

@@ -37,7 +37,10 @@ class Capture:
 
 
 NOTHING = Capture("nothing")
-AFTER = Capture("ours, after its window", "ours", "api", more={"AI_PROF_DURATION": str(WINDOW_S)})
+AFTER = [
+    Capture(f"ours {level}, after its window", "ours", level, more={"AI_PROF_DURATION": str(WINDOW_S)})
+    for level in ("kernel", "api")
+]
 STANDBY = Capture("ours, standing by", "ours", "kernel", more={"AI_PROF_ENABLE": "standby"})
 CAPTURES = [
     Capture(f"{tool} {level} {graphs}", tool, level, graphs)
@@ -147,7 +150,7 @@ def run_loop(capture: Capture, parts: Parts) -> dict[str, float]:
     """One process of the loop under a capture: us a launch and us a graph launch. Raises LoopFailedError."""
     with tempfile.TemporaryDirectory() as folder:
         env = bare_environment() | variables(capture, parts, Path(folder) / "capture")
-        later = [str(LATER_S)] if capture == AFTER else []
+        later = [str(LATER_S)] if capture in AFTER else []
         command = [str(parts.built / "launch_loop"), str(LAUNCHES), *later]
         try:
             done = subprocess.run(

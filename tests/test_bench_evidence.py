@@ -261,9 +261,9 @@ def test_the_comparison_shows_what_was_measured_and_only_that():
 
 
 def test_the_gates_rows_are_those_of_its_own_table():
-    cells = "| rule | false alarms (bound) | a | b |\n| --- | --- | --- | --- |\n"
-    one = f"one\n\n{cells}| r | 5.0 % (12 %) | 10 % | 20 % |\n"
-    two = f"two\n\n{cells}| r | 0 % (7 %) | 100 % | 0 % |\n"
+    cells = "| rule | false alarms (bound) | a | +load | b |\n| --- | --- | --- | --- | --- |\n"
+    one = f"one\n\n{cells}| r | 5.0 % (12 %) | 10 % | 90 % | 20 % |\n"
+    two = f"two\n\n{cells}| r | 0 % (7 %) | 100 % | 90 % | 0 % |\n"
     gate = f"<!-- table: peers -->\n{one}\n{two}\n<!-- /table: peers -->\n"
     assert doc_tables.read("table: peers", gate).keys() == {"one", "two"}
     assert comparison.rules(gate) == [["r", "5 %", f"{(10 + 20 + 100 + 0) / 4:.0f} %"]]

@@ -146,10 +146,14 @@ def rules(gate: str) -> list[list[str]]:
     for marker in ("table: peers", "table: peers, recorded"):
         alarms: dict[str, list[float]] = {}
         found: dict[str, list[float]] = {}
-        for _, *rows in doc_tables.read(marker, gate).values():
+        for (_, _, *faults), *rows in doc_tables.read(marker, gate).values():
             for rule, alarm, *cells in rows:
                 alarms.setdefault(rule, []).append(_percent(alarm))
-                found.setdefault(rule, []).extend(map(_percent, cells))
+                # Other load on the host, and no fault beside it, is nothing to find.
+                shares = (
+                    _percent(cell) for fault, cell in zip(faults, cells, strict=True) if fault[:1] != "+"
+                )
+                found.setdefault(rule, []).extend(shares)
         for rule, shares in found.items():
             # A recording with too few runs of a fault settles none: that is no share of 0.
             open_ = SETTLED in rule and not any(shares)

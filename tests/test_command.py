@@ -98,6 +98,11 @@ def test_a_message_stays_one_line_whatever_the_name(tmp_path, capsys):
     assert message.count("\n") == 1
 
 
+def test_a_message_is_no_command_of_githubs_whatever_the_name(tmp_path, capsys):
+    assert main(["summary", "--input", str(tmp_path / "##[stop-commands]x")]) == 2
+    assert "# #[stop-commands]x does not exist" in capsys.readouterr().err
+
+
 CODES = {
     0: [
         "summary --input work",

@@ -9,6 +9,7 @@ import pytest
 import verdicts
 from rich.console import Console
 
+from ai_prof.cli import gate
 from ai_prof.gate.model import BuildVerdict, Evidence, Reason
 from ai_prof.report import annotations, html, junit, markdown, remedy, terminal, view, words
 from ai_prof.report import format as fmt
@@ -259,6 +260,34 @@ def test_what_a_log_takes_for_a_command_begins_no_line():
     other = verdicts.workload("::add-mask::a")
     verdict = verdicts.build(hostile, other, notes=["a note\n::error::not ours", " ::error::nor this"])
     assert not any(line.lstrip().startswith("::") for line in terminal.plain(verdict).splitlines())
+
+
+def test_no_line_of_a_log_holds_a_command_of_githubs_older_kind():
+    """GitHub looks for `##[name]` anywhere in a line."""
+    name = "##[add-mask]x ##[stop-commands]t"
+    workload = verdicts.workload(name, Reason.REGRESSED, why=name, cells=[], structure=[])
+    comment = terminal.plain(verdicts.build(workload, exit_code=1, notes=[name], run_id="##[group]"))
+    assert "# #[add-mask]x" in comment
+    assert "##[" not in comment
+
+
+def test_githubs_log_has_no_table_whose_breaks_begin_a_command(monkeypatch, capsys):
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    workload = verdicts.regressed_by_time("a" * 20 + " ::error::not ours")
+    gate.show(verdicts.build(workload, exit_code=1), as_json=False)
+    *lines, annotation = capsys.readouterr().out.splitlines()
+    assert annotation.startswith("::error title=ai-prof")
+    assert not any(line.lstrip().startswith("::") for line in lines)
+
+
+def test_no_name_turns_the_text_after_it_round():
+    turned = "\N{RIGHT-TO-LEFT OVERRIDE}ssap\N{RIGHT-TO-LEFT ISOLATE}\N{LEFT-TO-RIGHT EMBEDDING}"
+    verdict = verdicts.build(verdicts.regressed_by_time(turned), exit_code=1, notes=[turned], run_id=turned)
+    texts = (html.render(verdict), markdown.render(verdict), terminal.plain(verdict), junit.render(verdict))
+    for text in (*texts, annotations.render(verdict)):
+        assert "ssap" in text
+        assert not set(turned) & set(text) - set("ssap")
 
 
 def test_a_comment_is_short_counts_what_it_hides_and_ends_with_the_verdict():

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from ai_prof.errors import EXIT_FAULT, AiProfError, EnvironmentInvalidError
+from ai_prof.report.format import logged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -154,7 +155,7 @@ def shown(text: str) -> str:
 
 def say(message: str) -> None:
     """One line on stderr, whatever names stand in the message."""
-    write_error(f"ai-prof: {shown(message)}\n")
+    write_error(f"ai-prof: {logged(shown(message))}\n")
 
 
 def write_error(text: str) -> None:

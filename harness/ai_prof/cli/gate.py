@@ -119,9 +119,11 @@ def recall(root: Path) -> list[history.Point]:
 
 def show(verdict: BuildVerdict, *, as_json: bool) -> None:
     """Print the verdict."""
+    on_github = os.environ.get("GITHUB_ACTIONS") == "true"
     if as_json:
         print(msgspec.json.format(json_text.encode(verdict), indent=1).decode())
     else:
-        terminal.render(verdict, OutputConsole())
-    if os.environ.get("GITHUB_ACTIONS") == "true":
+        # FORCE_COLOR asks for the table, which begins lines with what it breaks of a name: a command there.
+        terminal.render(verdict, OutputConsole(force_terminal=False) if on_github else OutputConsole())
+    if on_github:
         print(github.render(verdict), end="")

@@ -20,6 +20,7 @@ _LEFT_OUT = (
     re.compile(r"<>"),
 )
 _TEMPLATE = 1000  # characters of a name that are looked at
+_TURNING = frozenset({"LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"})
 LONGEST = 1000  # characters of a line that are shown anywhere; browsers show no more on hover
 
 
@@ -159,12 +160,24 @@ def displayed(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Replace control characters, which XML forbids and terminals obey; line ends and tabs stay."""
+    """Replace control characters, which XML forbids and terminals obey; line ends and tabs stay.
+
+    Those that change the direction of what follows are among them: a name may turn round no verdict.
+    """
     return "".join(c if c in "\n\t" or _is_text(c) else "\ufffd" for c in text)
 
 
+def logged(text: str) -> str:
+    """Break GitHub's older commands (`##[name]`), which it obeys anywhere in a line of a log."""
+    return text.replace("##[", "# #[")
+
+
 def _is_text(c: str) -> bool:
-    return unicodedata.category(c) not in {"Cc", "Cs", "Cn"} and c not in "\ufffe\uffff"
+    return (
+        unicodedata.category(c) not in {"Cc", "Cs", "Cn"}
+        and unicodedata.bidirectional(c) not in _TURNING
+        and c not in "\ufffe\uffff"
+    )
 
 
 def _change_unit(unit: str) -> str:

@@ -52,7 +52,7 @@ def plain(verdict: BuildVerdict) -> str:
     kept = sum(size <= COMMENT_BYTES for size in sizes)
     hidden = len(lines) - kept
     counted = [f"{fmt.plural(hidden, 'more line')} in the report"] if hidden else []
-    return "\n".join((*lines[:kept], *counted, _verdict(verdict), f"run {fmt.displayed(verdict.run_id)}", ""))
+    return "\n".join((*lines[:kept], *counted, _verdict(verdict), f"run {_single(verdict.run_id)}", ""))
 
 
 def _lines(verdict: BuildVerdict) -> list[str]:
@@ -108,6 +108,6 @@ def _table(workloads: list[WorkloadVerdict]) -> Table:
 
 
 def _single(text: str) -> str:
-    """Return one line, whatever is in it; CI takes one that begins with `::` for a command."""
-    line = " ".join(fmt.displayed(text).split())
+    """Return one line, whatever is in it; CI takes one that begins with `::` or holds `##[` for a command."""
+    line = fmt.logged(" ".join(fmt.displayed(text).split()))
     return f". {line}" if line.startswith("::") else line

@@ -215,6 +215,34 @@ def test_junit_carries_a_workloads_verdict_that_no_metric_has():
     assert case.find("error").get("message") == "capture incomplete: 12 kernels were dropped."
 
 
+@pytest.mark.parametrize(("limit", "unlisted"), [(30_000, 14), (120_000, 0), (600_000, 0)])
+def test_junit_stays_under_its_limit_and_stays_red_for_what_has_no_room(limit, unlisted):
+    """The gravest have room: the case that stands for the others fails where one of them does."""
+    verdict = verdicts.large(workloads=30)
+    text = junit.render(verdict, limit)
+    assert limit / 3 < len(text.encode()) <= limit
+    shown = {suite.get("name"): list(suite) for suite in verdicts.parse(text)}
+    others = shown.pop(junit.MORE_CASE, [])
+    assert ["".join(case.itertext()).strip() for case in others] == [
+        f"{unlisted} more workloads in report.json" for _ in others
+    ]
+    assert len(shown) + unlisted == len(verdict.workloads)
+    left_out = 0
+    for workload in verdict.workloads:
+        _, *cases = shown.get(workload.workload, [None])
+        if not cases or cases[-1].get("name") != junit.MORE_CASE:
+            assert len(cases) in {0, len(view.rows(workload))}
+            continue
+        rows, last = len(view.rows(workload)), cases.pop()
+        message = f"{fmt.plural(rows - len(cases), 'more row')} in report.json"
+        if workload.reason is Reason.REGRESSED:
+            assert last.find("failure").get("message") == f"regressed: {message}"
+        else:
+            assert last.find("system-out").text == message
+        left_out += 1
+    assert left_out
+
+
 def test_junit_parses_with_any_name():
     assert len(list(verdicts.parse(junit.render(verdicts.nasty())).iter("failure"))) == 3
 

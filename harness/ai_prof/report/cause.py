@@ -156,9 +156,10 @@ def _time(workload: WorkloadVerdict) -> str:
 
 
 def _longer(latency: Cell | None, longer: float) -> str:
-    """Say how much longer an iteration takes in the mean, which has parts that add up.
+    """Say how much longer an iteration takes in the mean, which has parts that add up: medians over runs.
 
-    What the table calls latency is the median one, which may differ, or not be shown to have changed.
+    What the table calls latency is the median one, of confirmed rows a mean over all runs: on a noisy host it
+    may differ, or not be shown to have changed.
     """
     if latency is None or latency.reason not in {Reason.REGRESSED, Reason.ACCEPTED}:
         return f"The mean iteration takes {_ms(longer)} longer, which may be chance"
@@ -166,7 +167,8 @@ def _longer(latency: Cell | None, longer: float) -> str:
     if abs(typical - longer) <= APART * longer:
         return f"An iteration takes {_ms(longer)} longer"
     return (
-        f"The mean iteration takes {_ms(longer)} longer, the median one {_ms(abs(typical))} {_more(typical)}"
+        f"The mean iteration of the runs in the middle takes {_ms(longer)} longer, "
+        f"the median one of all runs {_ms(abs(typical))} {_more(typical)}"
     )
 
 
@@ -265,7 +267,8 @@ def _sites(why: Why | None, delta: int) -> str:
 def _often(change: StructureChange, why: Why | None) -> str:
     """How often a kernel runs now, and how long each time: work that is cut up is no more of it."""
     kernel = words.counted(change.name)
-    said = f"{fmt.operation(kernel, 60)} runs {change.candidate:,} times instead of {change.baseline:,}"
+    often = fmt.plural(change.candidate, "time")
+    said = f"{fmt.operation(kernel, 60)} runs {often} instead of {change.baseline:,}"
     for known in why.kernels if why else ():
         if known.name == kernel and known.before and known.after:
             means = (why_view.time(use.mean_us) for use in (known.after, known.before))

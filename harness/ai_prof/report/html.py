@@ -224,7 +224,7 @@ def _section(
 
 
 def _untypical(workload: WorkloadVerdict, pair: tuple[gaps.Split, gaps.Split] | None) -> str:
-    """Say that the iterations that are drawn differ otherwise than the means of all runs."""
+    """Say that the iterations that are drawn differ otherwise than the mean ones."""
     why = workload.explained
     if pair is None or why is None or why.before is None or why.after is None:
         return ""
@@ -233,7 +233,7 @@ def _untypical(workload: WorkloadVerdict, pair: tuple[gaps.Split, gaps.Split] | 
     if abs(drawn - mean) <= max(abs(mean), 0.05 * pair[0].iteration_ms) / 4:
         return ""
     told = (fmt.change(ms, fmt.DELTA + "ms") for ms in (drawn, mean))
-    return "These two differ by {}, the mean iterations of all runs by {}.".format(*told)
+    return "They differ by {}, the mean iterations of all runs, in their medians, by {}.".format(*told)
 
 
 def _said(workload: WorkloadVerdict) -> str:

@@ -46,6 +46,7 @@ def diff_of_long_names():
 PAGES = {
     **{name: partial(report_of, sample) for name, sample in SAMPLES.items()},
     "large": partial(report_of, verdicts.large),
+    "one run": partial(report_of, verdicts.one_run_of_base),
     "diff": diff_of_long_names,
 }
 WIDE, NARROW = 1280, 390
@@ -106,8 +107,9 @@ def test_nothing_is_asked_for_or_complained_of_and_no_page_is_wider_than_its_win
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
-def test_no_two_words_of_a_drawing_cover_each_other(opened, width):
-    page = opened("by time", width)
+@pytest.mark.parametrize("sample", ["by time", "one run"])
+def test_no_two_words_of_a_drawing_cover_each_other(opened, sample, width):
+    page = opened(sample, width)
     covered = page.evaluate("""
         [...document.querySelectorAll("svg[role=img]")].flatMap((plot) => {
           const texts = [...plot.querySelectorAll("text")].map((t) => [t, t.getBoundingClientRect()]);
@@ -130,6 +132,29 @@ def test_axe_finds_no_serious_violation(opened, sample, scheme):
         if each["impact"] in {"serious", "critical"}
     ]
     assert serious == []
+
+
+def test_forced_colours_leave_the_legends_theirs(opened):
+    page = opened("by time", forced_colors="active")
+    colours = page.evaluate(
+        "[...document.querySelectorAll('.swatch')].map((each) => getComputedStyle(each).backgroundColor)"
+    )
+    assert len(set(colours)) >= 7
+
+
+def test_a_table_that_goes_on_is_shaded_at_its_edge_until_its_end(opened):
+    page = opened("by time", NARROW)
+    caption = page.locator(".scroll[aria-label=Baselines]")
+    caption.scroll_into_view_if_needed()
+
+    def edge():
+        box = caption.bounding_box()
+        corner = {"x": box["x"] + box["width"] - 8, "y": box["y"], "width": 8, "height": 8}
+        return page.screenshot(clip=corner)
+
+    begun = edge()
+    caption.evaluate("(table) => { table.scrollLeft = table.scrollWidth; }")
+    assert edge() != begun
 
 
 def test_without_javascript_everything_is_there_to_read(opened):

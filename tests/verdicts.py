@@ -6,6 +6,8 @@ import random
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import msgspec
+
 from ai_prof.gate.model import (
     BuildVerdict,
     Cell,
@@ -208,6 +210,12 @@ def regressed_by_time(name: str = "torch_decode") -> WorkloadVerdict:
         confirm_base=runs(name, 6, stage=2, turn=0),
         confirm_head=runs(name, 6, stage=2, turn=1, slower=1.38, moved=after, causes=stalled),
     )
+
+
+def one_run_of_base() -> BuildVerdict:
+    """Return a build whose base gave one fresh run, and head many."""
+    slower = regressed_by_time()
+    return build(msgspec.structs.replace(slower, confirm_base=slower.confirm_base[:1]), exit_code=1)
 
 
 def regressed_by_structure(name: str = "cl_tiny") -> WorkloadVerdict:

@@ -269,23 +269,20 @@ def _last_runs(workload: WorkloadVerdict) -> list[tuple[Role, Run]]:
 
 
 def _columns(root: ET.Element, runs: list[tuple[Role, Run]], y: svg.Scale) -> None:
-    """Draw each run's iterations side by side, one path a run."""
+    """Draw each run's iterations side by side, one path a run, and as much room for each side's label."""
     share = max(1, _MARKS // len(runs))
-    width = (_RIGHT - _LEFT) / len(runs)
-    for place, (role, run) in enumerate(runs):
-        stride = -(-len(run.iteration_ms) // share)
-        kept = run.iteration_ms[::stride]
-        x = svg.Scale(0, max(len(kept) - 1, 1), _LEFT + place * width + 3, _LEFT + (place + 1) * width - 3)
-        marks = "".join(f"M{x(i):g} {y(ms):g}h0" for i, ms in enumerate(kept))
-        path = svg.draw(root, "path", css=f"iterations {role}", d=marks)
-        svg.draw(
-            path, "title"
-        ).text = f"{ROLES[role]}, {run.session}: {fmt.plural(len(run.iteration_ms), 'iteration')}"
-    start = 0
-    for role, members in groupby(runs, key=lambda item: item[0]):
-        end = start + len(list(members))
-        middle = _LEFT + width * (start + end) / 2
-        svg.write(root, ROLES[role], middle, _BOTTOM + 16, anchor="middle", css="soft")
-        if start:
-            svg.draw(root, "path", css="divide", d=f"M{_LEFT + start * width:g} {_TOP}V{_BOTTOM + 4}")
-        start = end
+    sides = [(role, [run for _, run in members]) for role, members in groupby(runs, key=lambda item: item[0])]
+    room = (_RIGHT - _LEFT) / len(sides)
+    for side, (role, members) in enumerate(sides):
+        left, width = _LEFT + side * room, room / len(members)
+        for place, run in enumerate(members):
+            kept = run.iteration_ms[:: -(-len(run.iteration_ms) // share)]
+            ends = left + place * width + 3, left + (place + 1) * width - 3
+            x = svg.Scale(0, max(len(kept) - 1, 1), *ends)
+            marks = "".join(f"M{x(i):g} {y(ms):g}h0" for i, ms in enumerate(kept))
+            path = svg.draw(root, "path", css=f"iterations {role}", d=marks)
+            many = fmt.plural(len(run.iteration_ms), "iteration")
+            svg.draw(path, "title").text = f"{ROLES[role]}, {run.session}: {many}"
+        svg.write(root, ROLES[role], left + room / 2, _BOTTOM + 16, anchor="middle", css="soft")
+        if side:
+            svg.draw(root, "path", css="divide", d=f"M{left:g} {_TOP}V{_BOTTOM + 4}")

@@ -147,6 +147,15 @@ def test_a_green_build_says_for_every_workload_what_it_could_have_missed():
     assert all(any(cell["missed_us"] for cell in workload["cells"]) for workload in told)
 
 
+def test_what_could_have_been_missed_is_no_less_than_the_floor():
+    """What is found and lies below the floor passes all the same."""
+    cells = [verdicts.cell(mde=0.0), verdicts.cell("host_profile", mde=None, missed_us=13598.0)]
+    assert view.unseen(verdicts.workload(cells=cells)) == (
+        "could have missed: iteration latency worse by less than 1.0 %, "
+        "host time at one place longer by less than 13,598 µs"
+    )
+
+
 def test_a_baseline_of_one_other_session_says_why_it_sees_little_and_what_its_places_see():
     blind = [verdicts.cell(mde=1.705), verdicts.cell("host_profile", mde=None, missed_us=27.4)]
     young = {"cells": blind, "provisional": True, "baseline_runs": verdicts.runs("torch_train", 3)}

@@ -297,7 +297,8 @@ def unseen(workload: WorkloadVerdict, *only: str) -> str:
         if cell.metric in METRICS and METRICS[cell.metric].alone and (not only or cell.metric in only)
     ]
     parts = [
-        f"{words.metric(cell.metric).lower()} worse by less than {fmt.threshold(cell.mde, cell.unit)}"
+        f"{words.metric(cell.metric).lower()} worse by less than "
+        f"{fmt.threshold(max(cell.mde, cell.floor or 0.0), cell.unit)}"
         for cell in tested
         if cell.mde is not None
     ]
@@ -305,7 +306,7 @@ def unseen(workload: WorkloadVerdict, *only: str) -> str:
     for key, what in places:
         found = next((cell for cell in tested if cell.metric == key), None)
         if found is not None and found.missed_us is not None:
-            parts.append(f"{what} at one place longer by less than {found.missed_us:.0f} µs")
+            parts.append(f"{what} at one place longer by less than {found.missed_us:,.0f} µs")
     said = f"could have missed: {', '.join(parts)}" if parts else ""
     return f"{said} ({_ONE_OTHER})" if said and _knows_one_other(workload) else said
 

@@ -395,6 +395,6 @@ def test_a_pass_in_name_only_is_not_summed_up_as_one():
     build = decide.build([*verdicts, WorkloadVerdict(workload="c", reason=Reason.PASS)], **FACTS)
     assert build.exit_code == 0
     assert build.summary == (
-        "3 workloads compared, nothing got slower; the latency of 2 could not be judged, its baseline is too "
-        "young"
+        "3 workloads compared, nothing shown to be slower; the latency of 2 could not be judged, its "
+        "baseline is too young"
     )

@@ -98,12 +98,11 @@ def _summary(workloads: Sequence[WorkloadVerdict], code: int) -> str:
     if code == EXIT_PASS:
         improved = sum(verdict.reason is Reason.IMPROVED for verdict in compared)
         accepted = sum(verdict.reason is Reason.ACCEPTED for verdict in compared)
-        slower = (
-            f"nothing got slower but what was accepted in {accepted}" if accepted else "nothing got slower"
-        )
+        but = f" but what was accepted in {accepted}" if accepted else ""
         blind = sum(verdict.unjudged for verdict in compared)
         told = f"; the latency of {blind} could not be judged, its baseline is too young" if blind else ""
-        return f"{total} compared, {slower}" + (f", {improved} improved" if improved else "") + told
+        better = f", {improved} improved" if improved else ""
+        return f"{total} compared, nothing shown to be slower{but}{better}{told}"
     hit = sorted((verdict for verdict in compared if CODES[verdict.reason] == code), key=_gravity)
     return f"{len(hit)} of {total} {_HEADLINE[code]}: " + "; ".join(map(_named, hit))
 

@@ -192,6 +192,21 @@ def test_the_ground_of_a_timeline_ends_with_its_iteration_when_zoomed(opened):
     assert min(page.evaluate(widths)) == pytest.approx(short)
 
 
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_no_number_of_a_timelines_axis_is_cut(opened, width):
+    page = opened("by time", width)
+    cut = """(() => {
+        const edge = document.querySelector('.axis-ticks').getBoundingClientRect().right;
+        const ticks = [...document.querySelectorAll(".axis-ticks span")].filter((tick) => tick.textContent);
+        const over = ticks.filter((tick) => tick.getBoundingClientRect().right > edge);
+        return over.map((tick) => tick.textContent);
+    })()"""
+    assert page.evaluate(cut) == []
+    for name in ("Zoom in", "Later", "Later"):
+        page.get_by_role("button", name=name).click()
+        assert page.evaluate(cut) == []
+
+
 def test_a_mark_says_what_it_is_when_pointed_at(opened):
     page = opened("by time")
     gaps = page.locator(".side").nth(1).locator(".lane svg").nth(1)
@@ -204,6 +219,16 @@ def test_print_fits_a_page_of_paper(opened):
     page = opened("by time", 720)
     page.emulate_media(media="print")
     assert page.evaluate("document.documentElement.scrollWidth") == 720
+
+
+def test_a_printed_page_is_light_and_breaks_no_short_word(opened):
+    page = opened("mixed", 720, color_scheme="dark")
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.querySelector('h1')).color") == "rgb(176, 60, 0)"
+    heights = page.evaluate(
+        "[...document.querySelectorAll('table.metrics tbody td.text')].map((cell) => cell.clientHeight)"
+    )
+    assert max(heights) < 2 * min(height for height in heights if height)
 
 
 def test_print_opens_what_is_folded_and_leaves_tools_out(opened):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ai_prof.timeline.typical import Lane, Typical
 
 SPAN = 10_000  # units of a lane's width: the longer iteration
+_LABELLED = 88  # per cent: of a number further right, the edge of a narrow window would leave a part
 _THIN = 8  # the least width of a mark, about a pixel
 _HEIGHTS = {"stream": 22, "gap": 14, "calls": 10, "waits": 10}
 _COPIES = ("memcpy", "memset")
@@ -76,7 +77,8 @@ def draw(why: Why | None) -> Timelines | None:
         for label, each in sides
     ]
     scale = svg.Scale(0, length / 1e6, 0, 100)
-    ticks = [(scale(tick), text) for tick, text in scale.labels()]
+    places = [(scale(tick), text) for tick, text in scale.labels()]
+    ticks = [(place, text if place <= _LABELLED else "") for place, text in places]
     classes = {name for side in drawn for lane in side.lanes for name in lane.marks["css"]}
     told = ", ".join(f"{label} {side.length}" for (label, _), side in zip(sides, drawn, strict=True))
     return Timelines(

@@ -84,8 +84,8 @@ def elsewhere(why: Why | None) -> str:
     if abs(longer) <= least or abs(longer - shown) <= ELSEWHERE * abs(longer):
         return ""
     return (
-        f"All kernels together take {_signed(1e3 * longer)}, those that are listed {_signed(1e3 * shown)}: "
-        "the others changed by no more than their runs differ."
+        f"The time of all kernels changed by {_signed(1e3 * longer)}, of those that are listed by "
+        f"{_signed(1e3 * shown)}: the others changed by no more than their runs differ."
     )
 
 

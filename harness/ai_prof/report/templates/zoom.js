@@ -32,6 +32,7 @@ for (const figure of document.querySelectorAll(".timelines")) {
       tick.style.left = 100 * (i * step * 1000 - low) / (high - low) + "%";
       tick.textContent = (i * step).toFixed(decimals);
       axis.append(tick);
+      if (tick.offsetLeft + tick.offsetWidth > axis.clientWidth) tick.textContent = ""; // a part of a number is another
     }
   }
 

@@ -9,6 +9,7 @@ import pytest
 import verdicts
 from test_timeline_profile import loop, of
 
+from ai_prof.errors import UsageError
 from ai_prof.gate.explain import explain
 from ai_prof.gate.model import GapChange, Reason, StructureChange, SyncChange, Why
 from ai_prof.report import cause, gaps, html, lanes, markdown, places, view, why_view, words
@@ -405,6 +406,16 @@ def test_a_capture_that_is_gone_has_no_timeline_and_no_link(tmp_path):
     page = write_reports(verdicts.build(workload, exit_code=1), tmp_path / "report")
     assert "ui.perfetto.dev" not in page.read_text()
     assert workload.reason is Reason.REGRESSED
+
+
+def test_a_timeline_that_cannot_be_written_is_a_usage_error(tmp_path):
+    workload = verdicts.regressed_by_time()
+    (tmp_path / "capture").mkdir()
+    loop(12).write(tmp_path / "capture")
+    workload.confirm_head = captured(workload, tmp_path / "capture")
+    (tmp_path / "timelines").write_text("mine")
+    with pytest.raises(UsageError, match="name another folder with --report"):
+        write_reports(verdicts.build(workload, exit_code=1), tmp_path)
 
 
 def test_a_place_is_named_and_measured_in_us():

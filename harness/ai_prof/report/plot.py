@@ -106,7 +106,7 @@ def iterations(workload: WorkloadVerdict) -> Markup | None:
     _columns(root, runs, y)
     hidden = sum(ms > top for ms in latencies)
     if hidden:
-        svg.write(root, f"{hidden} above the plot", _RIGHT, _TOP + 8, anchor="end", css="soft")
+        svg.write(root, f"{hidden:,} above the plot", WIDTH, 12, anchor="end", css="soft")
     return svg.markup(root)
 
 

@@ -31,15 +31,16 @@ def write_reports(verdict: BuildVerdict, folder: Path, history: Sequence[Point] 
         UsageError: the folder can't be made or written.
 
     """
-    links = write_timelines(verdict, folder)
-    contents = {
-        "report.json": msgspec.json.format(json_text.encode(verdict), indent=1),
-        "report.md": markdown.render(verdict).encode(),
-        "comment.txt": terminal.plain(verdict).encode(),
-        "junit.xml": junit.render(verdict).encode(),
-        "index.html": html.render(verdict, html.Beside(links, history_plot.of(history, verdict))).encode(),
-    }
     try:
+        links = write_timelines(verdict, folder)
+        beside = html.Beside(links, history_plot.of(history, verdict))
+        contents = {
+            "report.json": msgspec.json.format(json_text.encode(verdict), indent=1),
+            "report.md": markdown.render(verdict).encode(),
+            "comment.txt": terminal.plain(verdict).encode(),
+            "junit.xml": junit.render(verdict).encode(),
+            "index.html": html.render(verdict, beside).encode(),
+        }
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".writing-") as staging:
             for name, content in contents.items():

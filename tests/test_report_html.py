@@ -316,6 +316,7 @@ def test_a_change_beyond_the_floor_that_passed_is_not_called_unchanged():
     assert page.count(">no finding</td>") == 1
     assert page.count(">unchanged</td>") == 1
     assert [row.word.tone for row in view.metric_rows(vague)] == ["quiet", "pass"]
+    assert terminal.plain(verdicts.build(vague)).startswith("torch_train  no finding  Iteration latency ")
 
 
 def test_facts_are_named_in_words():

@@ -244,11 +244,12 @@ def leading(workload: WorkloadVerdict) -> list[Row]:
 
 
 def word(workload: WorkloadVerdict) -> words.Word:
-    """Return how the workload's reason is shown, but for a pass in name only and a gain of the screen's."""
+    """Return how the workload's reason is shown: a pass as that of its latency is."""
     if workload.reason is Reason.IMPROVED and workload.evidence in {Evidence.SCREEN, Evidence.NONE}:
         return words.FASTER
-    if workload.unjudged:
-        return words.NOT_JUDGED
+    latency = next((cell for cell in workload.cells if cell.metric == "iteration_ms"), None)
+    if latency is not None and workload.reason is latency.reason is Reason.PASS:
+        return metric_row(workload.workload, latency).word
     return words.REASONS[workload.reason]
 
 

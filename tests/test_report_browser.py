@@ -157,6 +157,18 @@ def test_a_table_that_goes_on_is_shaded_at_its_edge_until_its_end(opened):
     assert edge() != begun
 
 
+@pytest.mark.parametrize("table", ["metrics", "counts"])
+def test_a_narrow_table_says_which_columns_a_wider_window_has(opened, table):
+    told = f"getComputedStyle(document.querySelector('table.{table} caption div'), '::after').content"
+    heads = f"document.querySelector('table.{table} thead').querySelectorAll('th')"
+    missing = f"[...{heads}].filter((head) => !head.offsetWidth).map((head) => head.textContent)"
+    narrow, wide = (opened("by structure", width) for width in (NARROW, WIDE))
+    assert wide.evaluate(missing) == []
+    assert wide.evaluate(told) == "none"
+    assert narrow.evaluate(missing)
+    assert all(head.lower() in narrow.evaluate(told).lower() for head in narrow.evaluate(missing))
+
+
 def test_without_javascript_everything_is_there_to_read(opened):
     page = opened("by time", java_script_enabled=False)
     assert page.locator("h1").inner_text() == "1 of 1 workload regressed"

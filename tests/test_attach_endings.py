@@ -27,9 +27,11 @@ from attach_targets import (
 from ai_prof.collect import inject as injecting
 from ai_prof.collect import ptrace
 from ai_prof.collect.attach import attach, stop
+from ai_prof.collect.borrow import Borrowed
 from ai_prof.collect.control import Control, State, find_control
 from ai_prof.collect.procfs import Process
-from ai_prof.collect.ptrace import ThreadGoneError
+from ai_prof.collect.ptrace import ThreadGoneError, Tracee
+from ai_prof.collect.target import has_library
 from ai_prof.errors import AttachRefusedError, UsageError
 from ai_prof.trace.open import open_trace
 
@@ -44,6 +46,20 @@ threading.Thread(target=threading.Event().wait, daemon=True).start()  # as CUDA'
 print("up", flush=True)
 while True:
     time.sleep(0.05)
+"""
+
+# Runs a program whose system call NUMBER is answered with EPERM: FILTER NUMBER PROGRAM ARGUMENTS
+FILTER = """
+import ctypes, os, struct, sys
+LOAD, EQUAL, RETURN, REFUSED, ALLOWED = 0x20, 0x15, 6, 0x50001, 0x7FFF0000
+steps = (LOAD, 0, 0, 0), (EQUAL, 0, 1, int(sys.argv[1])), (RETURN, 0, 0, REFUSED), (RETURN, 0, 0, ALLOWED)
+code = b"".join(struct.pack("HBBI", *step) for step in steps)
+held = ctypes.create_string_buffer(code, len(code))
+program = struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(held))
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
+assert libc.prctl(22, 2, program, 0, 0) == 0  # PR_SET_SECCOMP
+os.execvp(sys.argv[2], sys.argv[2:])
 """
 
 
@@ -204,6 +220,34 @@ def test_an_attacher_killed_at_any_step_harms_nothing(
     assert step > 50
 
 
+def test_an_attacher_killed_while_the_library_loads_leaves_no_descriptor(
+    target: Target, tmp_path: Path
+) -> None:
+    before = target.descriptors()
+    child = os.fork()
+    if child == 0:
+        resume = Tracee.resume
+
+        def last(self: Tracee, *words: int) -> None:
+            resume(self, *words)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        def load(self: Borrowed, *words: int) -> None:
+            Tracee.resume = last  # type: ignore[assignment, method-assign]
+            function(self, *words)
+
+        function, Borrowed.function = Borrowed.function, load  # type: ignore[method-assign]
+        try:
+            attach([target.pid], tmp_path / "out", {})
+        finally:
+            os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    assert until(lambda: has_library(target.process))
+    assert until(lambda: target.descriptors() == before)
+    stop(attach([target.pid], tmp_path / "after", {}))
+    target.assert_goes_on()
+
+
 @pytest.mark.parametrize("verb", [("attach", "--duration", "0.3"), ("stop",)])
 def test_a_thread_is_not_attached_to(verb: tuple[str, ...], target: Target, tmp_path: Path) -> None:
     before = target.descriptors()
@@ -306,6 +350,27 @@ def test_what_fails_half_way_leaves_no_descriptor(
         attach([target.pid], tmp_path / "out", {})
     assert target.descriptors() == before
     target.assert_goes_on()
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "told"),
+    [
+        (319, 4, "it can't make a memfd: Operation not permitted (a seccomp filter"),
+        (53, 4, "it can't make a socket: Operation not permitted (a seccomp filter"),
+        (89, 0, "attached to"),  # readlink: the library can't see what it was loaded from
+    ],
+)
+def test_a_filter_of_the_target_leaves_no_descriptor(
+    call: int, code: int, told: str, start: Callable[..., Target], tmp_path: Path
+) -> None:
+    target = start(under=(sys.executable, "-c", FILTER, str(call)))
+    before = target.descriptors()
+    done = ai_prof("attach", "--pid", target.pid, "--duration", "0.3", "--output", tmp_path / "out")
+    assert done.returncode == code
+    assert told in done.stderr
+    assert until(lambda: target.descriptors() == before)
+    target.assert_goes_on()
+    assert target.end() == 7
 
 
 def spare_descriptors(process: Process) -> tuple[int, int]:

@@ -1,11 +1,14 @@
 // The way in of an attacher: ai_prof_attach runs on a borrowed thread of the target and does no more there
 // than start the agent's own.
+#include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <cstring>
 #include <exception>
+#include <string_view>
 #include <thread>
 
 #include "agent/control.h"
@@ -16,6 +19,8 @@
 
 namespace ai_prof::agent {
 namespace {
+
+constexpr std::string_view kImage = "/memfd:ai-prof-library (deleted)";
 
 // On the agent's thread.
 void run(Control& control, int control_descriptor, int socket) noexcept {
@@ -43,17 +48,34 @@ __attribute__((visibility("default"))) volatile char ai_prof_loaded = 0;
 }
 
 namespace {
+using namespace ai_prof::agent;
+
+// The memfd that an attacher has us loaded from: to load takes the longest of an attach, and it may be gone
+// by the end of it. What has come to stand at that number meanwhile is the program's.
+void close_own_image() noexcept {
+  constexpr std::string_view kFolder = "/proc/thread-self/fd/";
+  Dl_info own{};
+  if (dladdr(const_cast<const char*>(&ai_prof_loaded), &own) == 0) return;
+  const std::string_view path = own.dli_fname;
+  if (!path.starts_with(kFolder)) return;
+  char target[64];
+  const ssize_t bytes = readlink(own.dli_fname, target, sizeof target);
+  if (bytes < 0 || std::string_view(target, static_cast<std::size_t>(bytes)) != kImage) return;
+  const std::string_view number = path.substr(kFolder.size());
+  int descriptor = -1;
+  std::from_chars(number.data(), number.data() + number.size(), descriptor);
+  close_without_cancelling(descriptor);
+}
+
 __attribute__((constructor)) void loaded() noexcept {
+  close_own_image();
   ai_prof_loaded = 1;
 }
 }  // namespace
 
-// Takes over all three descriptors. The answer comes through the control block. `library` is what this
-// library was loaded from, -1 when it was there already.
-extern "C" __attribute__((visibility("default"))) int ai_prof_attach(int control_descriptor, int socket,
-                                                                     int library) noexcept {
-  using namespace ai_prof::agent;
-  if (library >= 0) close_without_cancelling(library);
+// Takes over both descriptors. The answer comes through the control block.
+extern "C" __attribute__((visibility("default"))) int ai_prof_attach(int control_descriptor,
+                                                                     int socket) noexcept {
   void* page = mmap(nullptr, sizeof(Control), PROT_READ | PROT_WRITE, MAP_SHARED, control_descriptor, 0);
   auto* control = static_cast<Control*>(page);
   const bool known =

@@ -30,7 +30,7 @@ using namespace ai_prof;
 using namespace ai_prof::test;
 using namespace ai_prof::agent;
 
-int (*g_attach)(int, int, int) = nullptr;
+int (*g_attach)(int, int) = nullptr;
 MockCupti* g_mock = nullptr;
 decltype(&::mock_emit) g_emit = nullptr;
 decltype(&::mock_now) g_now = nullptr;
@@ -59,7 +59,7 @@ class Attacher {
     CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
     if (output >= 0) send(ends[0], output);
     close(ends[0]);
-    return g_attach(descriptor_, ends[1], -1);
+    return g_attach(descriptor_, ends[1]);
   }
 
   void go() const {

@@ -20,7 +20,7 @@ from ai_prof.collect.control import NAME, Control
 from ai_prof.collect.memory import Memory
 from ai_prof.collect.ptrace import ThreadGoneError
 from ai_prof.collect.refusal import ended_meanwhile, limit_reached, why_not
-from ai_prof.collect.target import LIBRARY, Target, examine, library_entry
+from ai_prof.collect.target import LIBRARY, Target, examine, has_library, library_entry
 from ai_prof.errors import AttachRefusedError, UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _MFD_CLOEXEC = 1
 _RTLD_NOW = 2
 _UNIX_STREAM_CLOEXEC = (1, 1 | 0o2000000)
-_NO_LIBRARY = 2**32 - 1  # -1 as an int
 _THREADS = 3  # that may end under our hands before we give up
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -79,13 +78,21 @@ def _new_memfd(borrowed: Borrowed, name: str, opened: list[int]) -> tuple[int, i
     return number, own
 
 
+def _is_memfd(link: Path, name: str) -> bool:
+    """Whether the descriptor at `link` is of a memfd of that name; False where there is none."""
+    try:
+        return str(link.readlink()) == f"/memfd:{name} (deleted)"
+    except FileNotFoundError:
+        return False
+
+
 def _open_memfd(path: Path, name: str) -> int:
     """Open the new memfd at `path`. A file of the target's that has come to stand there is not touched."""
     seen = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         link = Path(f"/proc/self/fd/{seen}")
         state = os.fstat(seen)
-        if str(link.readlink()) != f"/memfd:{name} (deleted)" or state.st_size or state.st_nlink:
+        if not _is_memfd(link, name) or state.st_size or state.st_nlink:
             why = "one of its threads closes descriptors that it did not open: try again later"
             raise _Step(why)
         return os.open(link, os.O_RDWR | os.O_CLOEXEC)
@@ -93,19 +100,28 @@ def _open_memfd(path: Path, name: str) -> int:
         os.close(seen)
 
 
-def _load_library(borrowed: Borrowed, delivery: _Delivery) -> tuple[int, int]:
-    """Load our library from memory. The agent's entry, and the target's descriptor of the image."""
+def _load_library(borrowed: Borrowed, delivery: _Delivery) -> int:
+    """Load our library from memory; the agent's entry. It closes what it was loaded from by itself."""
     target = delivery.target
     descriptor, own = _new_memfd(borrowed, LIBRARY, delivery.opened)
     with os.fdopen(own, "wb") as file:
         file.write(delivery.image)
     at = borrowed.scratch(f"/proc/thread-self/fd/{descriptor}\0".encode())
-    borrowed.function(target.dlopen, at, _RTLD_NOW | target.dlopen_flag)
+    delivery.opened.remove(descriptor)
+    try:
+        borrowed.function(target.dlopen, at, _RTLD_NOW | target.dlopen_flag)
+    except BaseException:
+        if not has_library(target.process):  # the loader has not come to it
+            delivery.opened.append(descriptor)
+        raise
+    if _is_memfd(borrowed.descriptors / str(descriptor), LIBRARY):
+        delivery.opened.append(descriptor)  # the loader refused it, or a filter that we look where it leads
     entry = library_entry(target.process, delivery.memory)
     if entry is None:
         needs = "its loader refused our library, which needs glibc 2.28 or newer and a /proc of its own"
         raise _Step(limit_reached(target.process) or needs)
-    return entry, descriptor
+    _close(borrowed, delivery.opened)
+    return entry
 
 
 def _pass_descriptors(borrowed: Borrowed, delivery: _Delivery) -> int:
@@ -140,14 +156,13 @@ def _pass_descriptors(borrowed: Borrowed, delivery: _Delivery) -> int:
 def _start_agent(borrowed: Borrowed, delivery: _Delivery) -> Control:
     process = delivery.target.process
     entry = library_entry(process, delivery.memory)
-    library = _NO_LIBRARY
     if entry is None:
-        entry, library = _load_library(borrowed, delivery)
+        entry = _load_library(borrowed, delivery)
     page, own = _new_memfd(borrowed, NAME, delivery.opened)
     control = Control.create(own, process.path / "fd" / str(page), delivery.settings)
     theirs = _pass_descriptors(borrowed, delivery)
     delivery.opened.clear()  # the agent takes them over
-    borrowed.function(entry, page, theirs, library)
+    borrowed.function(entry, page, theirs)
     return control
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ai_prof.collect import x86_64 as cpu
 from ai_prof.collect.memory import Memory, elf_class, find_symbol
 from ai_prof.collect.refusal import traced
-from ai_prof.errors import AttachRefusedError, NothingToCompareError
+from ai_prof.errors import AttachRefusedError, NothingToCompareError, UsageError
 
 if TYPE_CHECKING:
     from ai_prof.collect.procfs import Mapping, Process
@@ -65,6 +65,14 @@ def base_of(maps: list[Mapping], pattern: re.Pattern[str]) -> int | None:
         if "x" in mapping.permissions:
             return base
     return None
+
+
+def has_library(process: Process) -> bool:
+    """Whether an image of our library is mapped, loaded or not; False once the process has ended."""
+    try:
+        return base_of(process.maps(), _OWN) is not None
+    except UsageError:
+        return False
 
 
 def library_entry(process: Process, memory: Memory) -> int | None:

@@ -95,7 +95,7 @@ std::unique_ptr<FileWriter> FileWriter::create(const FileWish& wish, std::string
     file = open_new(wish, problem);
     if (!file) return nullptr;
   } else {
-    file.reset(new FileWriter(wish.descriptor, "the attacher's file", wish.max_bytes));
+    file.reset(new FileWriter(wish.descriptor, "the capture's file", wish.max_bytes));
   }
   const std::string header = padded(wish.header);
   format::Preamble preamble{};
@@ -107,7 +107,8 @@ std::unique_ptr<FileWriter> FileWriter::create(const FileWish& wish, std::string
   std::string start(reinterpret_cast<const char*>(&preamble), sizeof preamble);
   start += header;
   if (!file->append(bytes_of(start))) {
-    problem = "can't write " + file->path() + ": " + reason(errno) + "; set AI_PROF_OUTPUT";
+    const char* const remedy = wish.descriptor < 0 ? "set AI_PROF_OUTPUT" : "record into another folder";
+    problem = "can't write " + file->path() + ": " + reason(errno) + "; " + remedy;
     return nullptr;
   }
   return file;

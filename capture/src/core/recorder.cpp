@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <exception>
 #include <system_error>
@@ -293,7 +294,9 @@ bool Recorder::write(format::BlockType type, std::uint32_t record_size, std::uin
   const FileWriter::Put put = file_->block(type, record_size, count, payload);
   if (put == FileWriter::Put::kFull) full_ = true;
   if (put == FileWriter::Put::kFailed && file_->write_errors() == 1) {
-    say("can't write " + file_->path() + "; what is lost is counted in the file");
+    const std::string reason = std::generic_category().message(errno);
+    say("can't write " + file_->path() + ": " + reason + "; what is lost is counted in it");
+    meta("write_errors", "1");  // ahead of the counts of what is lost: the end may not come into the file
   }
   return put == FileWriter::Put::kWritten;
 }

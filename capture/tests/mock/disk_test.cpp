@@ -126,6 +126,25 @@ void a_full_disk_that_gets_room(const Parts& parts) {
   CHECK(outcome.errors.find("can't write") != std::string::npos);
 }
 
+void a_disk_that_is_full_at_the_end(const Parts& parts) {
+  Program full = program();
+  full.body = [](const Mock& mock) {
+    send_first(mock);
+    g_disk = Disk::kFull;
+    send(mock, kFirst + 1, 2 * kFirst);
+    sleep_ms(1000);
+    g_disk = Disk::kWell;
+    sleep_ms(2500);  // what is lost is counted in the file by now
+    g_disk = Disk::kFull;
+  };
+  const Outcome outcome = run(parts, full);
+  const CaptureFile& file = outcome.only();
+  CHECK(file.records<format::EndRecord>(format::kEnd).empty());
+  CHECK(file.loss(format::kKernel).budget_dropped == kFirst);
+  CHECK(file.says("write_errors"));
+  CHECK(outcome.errors.find("No space left on device") != std::string::npos);
+}
+
 void a_disk_that_stays_stopped_holds_no_exit(const Parts& parts) {
   Program stopped = program();
   stopped.body = [](const Mock& mock) {
@@ -147,6 +166,7 @@ int main(int count, char** words) {
   constexpr Case kCases[] = {
       {"a_disk_that_stops_and_goes_on", a_disk_that_stops_and_goes_on},
       {"a_full_disk_that_gets_room", a_full_disk_that_gets_room},
+      {"a_disk_that_is_full_at_the_end", a_disk_that_is_full_at_the_end},
       {"a_disk_that_stays_stopped_holds_no_exit", a_disk_that_stays_stopped_holds_no_exit},
   };
   return run_cases(kCases, count, words);

@@ -73,6 +73,18 @@ def test_a_program_whose_cupti_is_held_is_refused(start: Callable[..., Target], 
     assert target.end() == 7
 
 
+def test_what_others_recorded_is_told_of_where_one_fails(
+    start: Callable[..., Target], tmp_path: Path
+) -> None:
+    held, good, also = start(variables={"MOCK_CUPTI_IS_HELD": "1"}), start(), start(cuda=False)
+    pids = [word for target in (held, good, also) for word in ("--pid", target.pid)]
+    done = ai_prof("attach", *pids, "--duration", "1", "--output", tmp_path / "out")
+    assert done.returncode == 4
+    told = f"the capture of process {held.pid} failed; what the others recorded is in {tmp_path / 'out'}"
+    assert told in done.stderr
+    assert [path.name.split("-")[-2] for path in (tmp_path / "out").iterdir()] == [str(good.pid)]
+
+
 def test_a_stopped_program_is_refused_and_stays_so(start: Callable[..., Target], tmp_path: Path) -> None:
     target = start()
     target.program.send_signal(signal.SIGSTOP)

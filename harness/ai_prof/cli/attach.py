@@ -108,28 +108,35 @@ def follow(sessions: Sequence[Session]) -> None:
 
 def conclude(sessions: Sequence[Session], output: Path) -> int:
     """Tell what was recorded. Raises when a capture failed or nothing used CUDA."""
-    for session in sessions:
-        page, pid = session.control.read(), session.process.pid
-        if page.message:
-            say(f"process {pid}: {page.message}")
-        kept = None if session.path is None else size_of(session.path)
-        if session.path is not None and kept == 0:
-            session.path.unlink(missing_ok=True)
-        if page.state == State.FAILED:
-            msg = f"the capture of process {pid} failed"
-            raise EnvironmentInvalidError(msg)
-        if session.path is not None and kept is None:
-            msg = f"{session.path} was removed while it was recorded: nothing is left of it"
-            raise EnvironmentInvalidError(msg)
-        if session.cut:
-            file = session.file(output)
-            left = f"what was recorded until then is in {file}" if file else "nothing was recorded until then"
-            msg = f"process {pid} ran another program meanwhile, or closed what it did not open: {left}"
-            raise EnvironmentInvalidError(msg)
-        if not page.state.over:
-            say(f"process {pid} ended")
+    told = [failure(session, output) for session in sessions]
+    if failures := [each for each in told if each]:
+        whole = [session for session, each in zip(sessions, told, strict=True) if not each]
+        if any(session.file(output) for session in whole):
+            failures.append(f"what the others recorded is in {output}")
+        raise EnvironmentInvalidError("; ".join(failures))
     if not any(output.glob("*.aiprof")):
         msg = "no process used CUDA in that time: there is nothing to show"
         raise NothingToCompareError(msg)
     say(f"capture in {output}")
     return tell(output, sys.stdout)
+
+
+def failure(session: Session, output: Path) -> str | None:
+    """Why the capture of one process is not whole; None where it is, or where there was nothing to record."""
+    page, pid = session.control.read(), session.process.pid
+    if page.message:
+        say(f"process {pid}: {page.message}")
+    kept = None if session.path is None else size_of(session.path)
+    if session.path is not None and kept == 0:
+        session.path.unlink(missing_ok=True)
+    if page.state == State.FAILED:
+        return f"the capture of process {pid} failed"
+    if session.path is not None and kept is None:
+        return f"{session.path} was removed while it was recorded: nothing is left of it"
+    if session.cut:
+        file = session.file(output)
+        left = f"what was recorded until then is in {file}" if file else "nothing was recorded until then"
+        return f"process {pid} ran another program meanwhile, or closed what it did not open: {left}"
+    if not page.state.over:
+        say(f"process {pid} ended")
+    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from ai_prof.cli import main
 from ai_prof.collect.memory import Memory
 from ai_prof.collect.procfs import Process, parse_blocked, parse_maps
-from ai_prof.collect.refusal import why_refused
+from ai_prof.collect.refusal import limit_reached, why_refused
 from ai_prof.collect.target import examine
 from ai_prof.errors import AttachRefusedError, NothingToCompareError
 
@@ -52,6 +53,35 @@ def test_the_reason_and_the_remedy(facts: dict[str, object], words: list[str], t
     assert "\n" not in str(error)
     for word in words:
         assert word in str(error)
+
+
+LIMITS = """Limit                     Soft Limit           Hard Limit           Units
+Max locked memory         8388608              8388608              bytes
+Max open files            9                    9                    files
+Max address space         {space}            unlimited            bytes
+"""
+
+
+@pytest.mark.parametrize(
+    ("files", "space", "locked_kb", "words"),
+    [
+        (3, "unlimited", 0, None),  # what does not lock its memory needs no room for it
+        (3, "unlimited", 4000, "it locks its memory, and its limit of 8 MB .*ulimit -l"),
+        (3, "20971520 ", 0, "its limit of 20 MB of address space .*ulimit -v"),
+        (9, "unlimited", 0, "no file descriptor left of its 9 .*ulimit -n"),
+    ],
+)
+def test_the_limit_that_leaves_no_room(
+    files: int, space: str, locked_kb: int, words: str | None, tmp_path: Path
+) -> None:
+    process = fake_proc(tmp_path)
+    (process.path / "status").write_text(f"VmSize:\t    9000 kB\nVmLck:\t    {locked_kb} kB\n")
+    (process.path / "limits").write_text(LIMITS.format(space=space))
+    (process.path / "fd").mkdir()
+    for number in range(files):
+        (process.path / "fd" / str(number)).touch()
+    told = limit_reached(process)
+    assert (told is None) if words is None else re.search(words, told or "")
 
 
 def test_maps_and_calls_are_parsed() -> None:

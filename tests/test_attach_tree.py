@@ -50,7 +50,7 @@ def test_a_server_that_forks_before_it_uses_cuda(tmp_path: Path) -> None:
 
 def test_none_is_nothing_to_show(tmp_path: Path) -> None:
     add(tmp_path, 10, 1, RUNTIME)
-    with pytest.raises(NothingToCompareError, match="no process under 10 has loaded CUDA"):
+    with pytest.raises(NothingToCompareError, match=r"no process under 10 has loaded CUDA.*`ai-prof run`"):
         cuda_processes([10], tmp_path)
     with pytest.raises(UsageError, match="no process 99"):
         cuda_processes([99], tmp_path)

@@ -315,7 +315,8 @@ def borrow(target: Target, memory: Memory) -> tuple[Borrowed, float, contextlib.
         if time.monotonic() > deadline:
             msg = (
                 f"process {target.process.pid} had no thread to borrow within {FIND_SECONDS:.0f} s (one that "
-                "waits in poll, epoll, select, sleep or on a condition variable): try again later"
+                "waits in poll, epoll, select, sleep or on a condition variable, and has "
+                f"{_STACK_ROOM >> 10} KiB of stack left): try again later"
             )
             raise AttachRefusedError(msg)
         time.sleep(0.02)

@@ -66,6 +66,8 @@ def _checked(result: int, what: str) -> int:
     reason = os.strerror(-result)
     if -result in {errno.EPERM, errno.ENOSYS, errno.EACCES}:
         reason += " (a seccomp filter or security module of the target)"
+    if -result == errno.EMFILE:
+        reason += " (ulimit -n)"
     raise _Step(f"{what}: {reason}")
 
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from ai_prof.errors import AttachRefusedError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from ai_prof.collect.procfs import Process
     from ai_prof.errors import AiProfError
 
 _CAP_SYS_PTRACE = 19
-_SPARE_BYTES = 16 << 20  # of address space: the library and the stack of its thread
+_SPARE_BYTES = 16 << 20  # of address space and of locked memory: the library and the stack of its thread
 _SPARE_DESCRIPTORS = 1  # what the loader opens beside the library's own
 _CONTAINER = "in a container add the capability SYS_PTRACE (--cap-add SYS_PTRACE)"
 
@@ -96,7 +97,15 @@ def limit_reached(process: Process) -> str | None:
     if files is not None and len(list((process.path / "fd").iterdir())) + _SPARE_DESCRIPTORS > files:
         return f"it has no file descriptor left of its {files} (ulimit -n)"
     space = limits.get("Max address space")
-    used = int(process.status().get("VmSize", "0").split()[0]) << 10
-    if space is not None and used + _SPARE_BYTES > space:
+    status = process.status()
+    if space is not None and _memory(status, "VmSize") + _SPARE_BYTES > space:
         return f"its limit of {space >> 20} MB of address space leaves our library no room (ulimit -v)"
+    locked, most = _memory(status, "VmLck"), limits.get("Max locked memory")
+    if locked and most is not None and locked + _SPARE_BYTES > most:
+        return f"it locks its memory, and its limit of {most >> 20} MB leaves our library no room (ulimit -l)"
     return None
+
+
+def _memory(status: Mapping[str, str], name: str) -> int:
+    """Bytes that /proc/PID/status says in kB."""
+    return int(status.get(name, "0").split()[0]) << 10

@@ -82,6 +82,9 @@ def cuda_processes(roots: Sequence[int], proc: Path = PROC) -> list[int]:
             continue
     if not found:
         names = ", ".join(map(str, roots))
-        msg = f"no process under {names} has loaded CUDA's driver: try again when the workers are up"
+        msg = (
+            f"no process under {names} has loaded CUDA's driver: try again when the workers are up, and "
+            "start a program of OpenCL with `ai-prof run`"
+        )
         raise NothingToCompareError(msg)
     return found

@@ -252,7 +252,8 @@ def test_ctrl_c_ends_the_capture_in_order(start: Callable[..., Target], tmp_path
         env=environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
     )  # fmt: skip
     assert attacher.stderr is not None
-    assert "attached to" in attacher.stderr.readline()
+    assert "attached to" in (told := attacher.stderr.readline())
+    assert "Ctrl-C or `ai-prof stop` ends it" in told
     assert until(lambda: is_recorded(target.process))
     target.launch()
     attacher.send_signal(signal.SIGINT)

@@ -78,7 +78,8 @@ def capture(pids: Sequence[int], output: Path, options: Mapping[str, str], *, st
         sessions = attach(pids, output, options)
         try:
             names = ", ".join(str(session.process.pid) for session in sessions)
-            say(f"attached to {names}; {pauses(sessions)}")
+            until = "" if float(options["AI_PROF_DURATION"]) else "; Ctrl-C or `ai-prof stop` ends it"
+            say(f"attached to {names}; {pauses(sessions)}{until}")
             follow(sessions)
         except KeyboardInterrupt:
             say("stopping")

@@ -302,6 +302,21 @@ def test_a_target_that_changes_before_it_is_borrowed_from_is_told(
     assert time.monotonic() - began < 2
 
 
+def test_a_target_that_ends_while_it_is_examined_has_ended(
+    changing: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = injecting.examine
+
+    def late(*words: object) -> object:
+        os.kill(changing.pid, signal.SIGKILL)
+        assert until(lambda: not changing.has_memory())
+        return original(*words)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(injecting, "examine", late)
+    with pytest.raises(UsageError, match="ended while it was being attached to"):
+        attach([changing.pid], tmp_path / "out", {})
+
+
 @pytest.mark.parametrize("what", ["file", "folder"])
 def test_an_output_that_is_removed_is_told(what: str, target: Target, tmp_path: Path) -> None:
     attacher = record(target.pid, tmp_path / "out")

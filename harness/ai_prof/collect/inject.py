@@ -248,7 +248,11 @@ def inject(
         raise why_not(process) from error
     except (ThreadGoneError, ProcessLookupError, FileNotFoundError, struct.error) as error:
         raise _gone(process) from error
-    except _Step as error:
+    except (_Step, AttachRefusedError) as error:
+        if not process.has_memory():  # whatever was missing then, this is why
+            raise ended_meanwhile(process) from error
+        if isinstance(error, AttachRefusedError):
+            raise
         msg = f"cannot attach to process {process.pid}: {error}"
         raise AttachRefusedError(msg) from error
 

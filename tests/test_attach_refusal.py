@@ -55,6 +55,12 @@ def test_the_reason_and_the_remedy(facts: dict[str, object], words: list[str], t
         assert word in str(error)
 
 
+def test_who_wants_to_stop_is_not_told_to_attach(tmp_path: Path) -> None:
+    told = str(why_refused(fake_proc(tmp_path, owner=0), "stop", user=1000))
+    assert "cannot stop the capture of process 7" in told
+    assert "run `sudo ai-prof stop --pid 7`" in told
+
+
 LIMITS = """Limit                     Soft Limit           Hard Limit           Units
 Max locked memory         8388608              8388608              bytes
 Max open files            9                    9                    files
@@ -181,4 +187,4 @@ def test_a_process_that_proc_hides(
 
     monkeypatch.setattr(Process, "read", hides)
     assert main([*words, "--pid", str(os.getppid())]) == 4
-    assert "(mount option hidepid): run `sudo ai-prof attach --pid" in capsys.readouterr().err
+    assert f"(mount option hidepid): run `sudo ai-prof {words[0]} --pid" in capsys.readouterr().err

@@ -105,13 +105,13 @@ def new_file(folder: Path, pid: int) -> tuple[int, Path]:
             raise UsageError(msg) from error
 
 
-def _seen(pid: int) -> Process:
+def _seen(pid: int, verb: str) -> Process:
     """The process `pid`. Raises UsageError for none and a thread, AttachRefusedError where it is hidden."""
     process = Process(pid)
     try:
         process.refuse_thread()
     except PermissionError as error:
-        raise why_not(process) from error
+        raise why_not(process, verb) from error
     return process
 
 
@@ -208,7 +208,7 @@ def attach(pids: Sequence[int], output: Path, options: Mapping[str, str]) -> lis
         **options,
     }
     pack_settings(settings)  # what it refuses is refused before any target is touched
-    processes = [_seen(pid) for pid in pids]
+    processes = [_seen(pid, "attach") for pid in pids]
     output.mkdir(parents=True, exist_ok=True)
     offered = find_cupti(os.environ)
     cupti = os.open(offered, os.O_RDONLY | os.O_CLOEXEC) if offered else None
@@ -260,11 +260,11 @@ def stop_process(pid: int) -> Path:
 
     Raises UsageError when the process does not exist or is not attached to.
     """
-    process = _seen(pid)
+    process = _seen(pid, "stop")
     try:
         found = next(active_pages(process), None)
     except PermissionError as error:
-        raise why_not(process) from error
+        raise why_not(process, "stop") from error
     if found is None:
         msg = f"process {pid} is not attached to"
         raise UsageError(msg)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _CAP_SYS_PTRACE = 19
 _SPARE_BYTES = 16 << 20  # of address space and of locked memory: the library and the stack of its thread
 _SPARE_DESCRIPTORS = 1  # what the loader opens beside the library's own
+_VERBS = {"attach": "attach to", "stop": "stop the capture of"}
 _CONTAINER = "in a container add the capability SYS_PTRACE (--cap-add SYS_PTRACE)"
 
 
@@ -33,14 +34,21 @@ def _yama(proc: Path) -> int:
     return int(path.read_text()) if path.exists() else 0
 
 
-def _as_root(process: Process) -> str:
-    return f"sudo ai-prof attach --pid {process.pid}"
+def _as_root(process: Process, verb: str) -> str:
+    return f"sudo ai-prof {verb} --pid {process.pid}"
 
 
-def why_refused(process: Process, user: int | None = None) -> AttachRefusedError:
-    """The reason for an EPERM or EACCES of ptrace or of a file of `process`; `user` is ours."""
+def _refused(process: Process, verb: str, why: str) -> AttachRefusedError:
+    return AttachRefusedError(f"cannot {_VERBS[verb]} process {process.pid}: {why}")
+
+
+def why_refused(process: Process, verb: str = "attach", user: int | None = None) -> AttachRefusedError:
+    """The reason for an EPERM or EACCES of ptrace or of a file of `process`; `user` is ours.
+
+    `verb` is the command that is to be run in another way: attach or stop.
+    """
     user = os.geteuid() if user is None else user
-    command = _as_root(process)
+    command = _as_root(process, verb)
     status = process.status()
     owner = int(status.get("Uid", "0").split()[0])
     capable = bool(int(_own(process.proc, "CapEff"), 16) >> _CAP_SYS_PTRACE & 1)
@@ -64,14 +72,14 @@ def why_refused(process: Process, user: int | None = None) -> AttachRefusedError
         why = f"it has made itself non-dumpable or has more rights than we: run `{command}`; {_CONTAINER}"
     else:
         why = "the kernel's security module or a user namespace forbids it: run it on the host, as root"
-    return AttachRefusedError(f"cannot attach to process {process.pid}: {why}")
+    return _refused(process, verb, why)
 
 
 def traced(process: Process, tracers: set[int]) -> AttachRefusedError:
     """What to say of a target that others trace; `tracers` is empty where they are not seen from here."""
     who = f"process {min(tracers)}" if tracers else "a process that is not seen from here"
     why = f"{who} traces it already (a debugger or another attach): end that first"
-    return AttachRefusedError(f"cannot attach to process {process.pid}: {why}")
+    return _refused(process, "attach", why)
 
 
 def ended_meanwhile(process: Process) -> UsageError:
@@ -79,15 +87,16 @@ def ended_meanwhile(process: Process) -> UsageError:
     return UsageError(f"process {process.pid} ended while it was being attached to")
 
 
-def why_not(process: Process) -> AiProfError:
-    """The reason for an EPERM or EACCES: the kernel refuses what ends just now, too."""
+def why_not(process: Process, verb: str = "attach") -> AiProfError:
+    """The reason for an EPERM or EACCES, as `why_refused`: the kernel refuses what ends just now, too."""
     if not process.has_memory():
         return ended_meanwhile(process)
     try:
-        return why_refused(process)
+        return why_refused(process, verb)
     except PermissionError:
-        why = f"/proc shows nothing of it (mount option hidepid): run `{_as_root(process)}`, or as its user"
-        return AttachRefusedError(f"cannot attach to process {process.pid}: {why}")
+        command = _as_root(process, verb)
+        why = f"/proc shows nothing of it (mount option hidepid): run `{command}`, or as its user"
+        return _refused(process, verb, why)
 
 
 def limit_reached(process: Process) -> str | None:

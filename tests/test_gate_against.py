@@ -304,3 +304,26 @@ def test_a_budget_that_is_spent_settles_nothing(project):
     workload = project.workload()
     assert workload["reason"] == "inconclusive"
     assert any("the budget of 0 minutes was spent" in note for note in workload["notes"])
+@needs_library
+@pytest.mark.parametrize("committed_first", [True, False])
+def test_what_is_accepted_of_a_local_baseline_counts_once(project, committed_first):
+    """No tree holds the acceptance: base has the change by the commit that was measured, or coming later."""
+    project.settings('build = "true"')
+    project.commit("settings")
+    assert project.gate("--record") == 0
+
+    def slower(kernel_ns: int, against: str) -> None:
+        project.set_work(KERNEL_NS=kernel_ns)
+        if committed_first:
+            project.commit("slower")
+        assert project.gate("--against", f"{against}~1" if committed_first else against) == 1
+        metrics = [cell["metric"] for cell in project.workload()["cells"] if cell["reason"] == "regressed"]
+        assert main(["accept", "work", *metrics, "--reason", "wanted"]) == 0
+        if not committed_first:
+            project.commit("slower")
+        assert project.gate("--against", "HEAD~1") == 0
+
+    slower(160_000, against="HEAD")
+    slower(220_000, against="HEAD")  # which has the first: this is one more, and it counts once
+
+

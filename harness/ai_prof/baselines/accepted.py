@@ -17,7 +17,7 @@ from ai_prof.gate.model import Acceptance
 from ai_prof.json_text import UNREADABLE, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 SCHEMA = "ai-prof/accepted/1"
@@ -39,12 +39,21 @@ def path_of(baseline: Path) -> Path:
 
 
 def load(path: Path, baseline: store.Baseline) -> list[Acceptance]:
-    """What is accepted of the baseline at `path`; nothing where the file is of another baseline.
+    """What is accepted of the baseline at `path`; raises as `every` does."""
+    return latest(every(path, baseline))
 
-    Raises BaselineError for a file that cannot be read.
+
+def latest(changes: Iterable[Acceptance]) -> list[Acceptance]:
+    """One acceptance of each metric and place, the last."""
+    return list({(each.metric, each.place): each for each in changes}.values())
+
+
+def every(path: Path, baseline: store.Baseline) -> list[Acceptance]:
+    """All that was accepted of the baseline at `path`, of one metric and place the last at the end.
+
+    Nothing where the file is of another baseline. Raises BaselineError for a file that cannot be read.
     """
-    file = path_of(path)
-    found = _read(file)
+    found = _read(path_of(path))
     return found.changes if found is not None and found.baseline == store.digest(baseline) else []
 
 
@@ -60,11 +69,16 @@ def stale(path: Path, baseline: store.Baseline) -> str | None:
 
 
 def add(path: Path, baseline: store.Baseline, changes: Sequence[Acceptance]) -> Path:
-    """Accept more changes of the baseline at `path`; one of the same metric and place ends an older one."""
+    """Accept more changes of the baseline at `path`.
+
+    Of one metric and place the last counts; one of other code stays before it, since base may be that code.
+    """
     file = path_of(path)
     with one_writer(file.parent):
-        kept = {(each.metric, each.place): each for each in load(path, baseline)}
-        kept |= {(each.metric, each.place): each for each in changes}
+        kept = {
+            (each.metric, each.place, each.commit, each.dirty): each
+            for each in [*every(path, baseline), *changes]
+        }
         fields = {
             "schema": SCHEMA,
             "workload": baseline.workload,
@@ -72,7 +86,8 @@ def add(path: Path, baseline: store.Baseline, changes: Sequence[Acceptance]) -> 
             "baseline": store.digest(baseline),
         }
         lines = [f'"{name}": {encode(value).decode()},' for name, value in fields.items()]
-        body = ",\n".join(encode(kept[key]).decode() for key in sorted(kept))
+        ordered = sorted(kept.values(), key=lambda each: (each.metric, each.place, each.when))
+        body = ",\n".join(encode(each).decode() for each in ordered)
         write_file(file, "\n".join(["{", *lines, '"changes": [', body, "]", "}", ""]).encode())
     return file
 

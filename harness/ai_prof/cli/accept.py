@@ -16,7 +16,6 @@ from ai_prof.gate.acceptance import acceptable, note
 from ai_prof.gate.metrics import METRICS
 from ai_prof.gate.model import Acceptance, BuildVerdict, Reason, WorkloadVerdict
 from ai_prof.json_text import UNREADABLE
-from ai_prof.runs import checkout
 from ai_prof.runs.stored import LOCAL, now, user
 
 if TYPE_CHECKING:
@@ -57,9 +56,16 @@ def run(args: argparse.Namespace) -> int:
     verdict = read_report(args.report or newest_report(root / load(root).report))
     workload = find(verdict, args.workload)
     path, baseline = same_baseline(root, verdict, workload)
-    made = {"who": user(root), "why": args.reason, "when": now(), "commit": checkout.inspect(root).commit}
+    made = {
+        "who": user(root),
+        "why": args.reason,
+        "when": now(),
+        "commit": verdict.commit,
+        "dirty": verdict.dirty,
+        "report": verdict.run_id,
+    }
     changes = [
-        msgspec.convert({**change_of(workload, metric), **made, "report": verdict.run_id}, Acceptance)
+        msgspec.convert({**change_of(workload, metric), **made}, Acceptance)
         for metric in dict.fromkeys(args.metric)
     ]
     file = accepted.add(path, baseline, changes)

@@ -90,8 +90,9 @@ class Acceptance(
 ):
     """A change of one metric or count that a person wants: `old` and `new` are values in its unit.
 
-    `place` names the work that a metric of the aligned profile is about, or the anchor. Who, why, when
-    (RFC 3339, UTC) and at which commit it was accepted; `report` is the run id of the report that showed it.
+    `place` names the work that a metric of the aligned profile is about, or the anchor. Who accepted it, why
+    and when (RFC 3339, UTC). `report` is the run id of the report that showed it, which measured `commit`, if
+    it is `dirty` with changes on top.
     """
 
     metric: str
@@ -101,6 +102,7 @@ class Acceptance(
     why: str
     when: str
     commit: str | None = None
+    dirty: bool = False
     report: str = ""
     place: str = ""
 

@@ -13,6 +13,8 @@ from ai_prof.gate import confirm
 from ai_prof.gate.decide import Fresh
 from ai_prof.runs.base import SHOWN, BaseError, Bases, Side
 from ai_prof.runs.bench import Bench, Budget
+from ai_prof.runs.checkout import git
+from ai_prof.runs.stored import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -102,14 +104,36 @@ class Settler:
         return msgspec.structs.replace(fresh, accepted_at_base=self._accepted_at(base, name))
 
     def _accepted_at(self, base: Side, name: str) -> list[Acceptance]:
-        """What base's own tree says was accepted of the stored baseline: its code has that change."""
-        root = self.bases.head.root.resolve()
-        folder = self.own_baselines.resolve() if self.own_baselines is not None else None
-        if name not in self.stored or folder is None or not folder.is_relative_to(root):
+        """What was accepted of the stored baseline and is in base's code.
+
+        That is what lies in base's own tree, and what was measured at base or before it.
+        """
+        if name not in self.stored:
             return []
         stored = self.stored[name]
-        beside = store.path_of(base.checkout.root / folder.relative_to(root), stored.path.parent.name, name)
-        return accepted.load(beside, stored.baseline)
+        known = [*accepted.every(stored.path, stored.baseline), *stored.accepted]
+        local = stored.path.is_relative_to(self.bases.head.root / LOCAL)
+        has = [each for each in known if self._measured_in(base, each, local=local)]
+        root = self.bases.head.root.resolve()
+        folder = self.own_baselines.resolve() if self.own_baselines is not None else None
+        if folder is not None and folder.is_relative_to(root):
+            own = base.checkout.root / folder.relative_to(root)
+            has += accepted.every(store.path_of(own, stored.path.parent.name, name), stored.baseline)
+        return accepted.latest(sorted(has, key=lambda each: each.when))
+
+    def _measured_in(self, base: Side, change: Acceptance, *, local: bool) -> bool:
+        """Whether an accepted change is in base's commit, by the commit that it was measured at.
+
+        Of a `local` baseline, whose acceptances are in no tree, all that comes after uncommitted changes is
+        taken to have them: rather is a wanted change red again than what came since unseen.
+        """
+        commit = base.checkout.commit
+        if commit is None or change.commit is None:
+            return False
+        if change.dirty and (change.commit == commit or not local):
+            return False
+        before = ("merge-base", "--is-ancestor", "--end-of-options", change.commit, commit)
+        return git(self.bases.head.root, *before) is not None
 
     def _again(self, verdict: WorkloadVerdict, no_base: str, spent: str, budget: Budget) -> Fresh:
         """More runs of the candidate, where base cannot be run and there is a baseline to compare with."""

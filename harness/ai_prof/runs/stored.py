@@ -77,7 +77,7 @@ def load(
                 paths = [path]
                 if own is not None and own.resolve() != folder.resolve():
                     paths.append(store.path_of(own, machine_key, name))
-                wanted = _latest(each for where in paths for each in accepted.load(where, baseline))
+                wanted = accepted.latest(each for where in paths for each in accepted.load(where, baseline))
                 notes = [note for where in paths if (note := accepted.stale(where, baseline))]
                 stored[name] = Stored(baseline, path, profiles, wanted, notes)
                 break
@@ -97,11 +97,6 @@ def left_behind(
             what = "was measured on this machine, where the workload is skipped now: it gates nothing"
             notes.append(f"{place(path)} {what}")
     return notes
-
-
-def _latest(changes: Iterable[Acceptance]) -> list[Acceptance]:
-    """One acceptance of each metric and place, the last."""
-    return list({(each.metric, each.place): each for each in changes}.values())
 
 
 def origin(code: Checkout, why: str) -> store.Origin:

@@ -115,6 +115,26 @@ def test_an_unseen_host_widens_the_interval():
     assert unseen["iteration_ms"].mde > seen["iteration_ms"].mde
 
 
+def test_a_pod_is_known_by_its_hosts_boot_and_by_hosts_like_it():
+    def detectable(sessions, candidate):
+        baseline = [make_run(session=s, host=h, order=i) for i, (s, h) in enumerate(sessions)]
+        session, host = candidate
+        new = [make_run(session=session, host=host)]
+        return by_metric(screen.screen(baseline, new, Rules(), TABLE))["iteration_ms"].mde
+
+    usual = detectable([("t1-boot1", "a"), ("t2-boot2", "a")], ("t3-boot3", "a"))
+    unseen = detectable([("t1-boot1", "a"), ("t2-boot2", "a")], ("t3-boot3", "b"))
+    assert unseen > usual
+    # Pods of one host, and one more of it or of another; and each on a host of its own, as the candidate.
+    of_one = [("t1-boot1", "pod1"), ("t2-boot1", "pod2")]
+    assert detectable(of_one, ("t3-boot1", "pod3")) == usual
+    assert detectable(of_one, ("t3-boot3", "pod3")) == unseen
+    assert detectable([("t1-boot1", "pod1"), ("t2-boot2", "pod2")], ("t3-boot3", "pod3")) == usual
+    assert detectable([("t1-boot1", "pod1")], ("t3-boot3", "pod3")) > detectable(
+        [("t1-boot1", "pod1")], ("t3-boot1", "pod3")
+    )
+
+
 @pytest.mark.parametrize("bad", [None, math.nan, math.inf, -1.0])
 def test_unusable_values_are_left_out_not_compared(bad):
     baseline = [make_run(order=i) for i in range(3)]

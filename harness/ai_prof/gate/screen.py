@@ -33,7 +33,7 @@ from ai_prof.gate.metrics import METRICS, PROVISIONAL_SD, TOTALS, Backend, Metri
 from ai_prof.gate.values import F64, run_values, session_values, within_sessions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ai_prof.gate.model import Run
 
@@ -134,8 +134,21 @@ class _Sides(NamedTuple):
 
     @property
     def new_host(self) -> bool:
-        """Whether the candidate ran on a host that the baseline hasn't seen."""
-        return not {run.host for run in self.candidate} <= {run.host for run in self.baseline}
+        """Whether the candidate ran on a host that the baseline hasn't seen, nor the like of it.
+
+        Where each of its sessions ran on a host of its own, as in pods, sessions differ as hosts do: one more
+        is nothing new.
+        """
+        sessions = {run.session for run in self.baseline}
+        seen = [_marks(run for run in self.baseline if run.session == session) for session in sessions]
+        known = set().union(*seen)
+        of_one_each = len(seen) > 1 and sum(map(len, seen)) == len(known)
+        return not of_one_each and any(known.isdisjoint(_marks([run])) for run in self.candidate)
+
+
+def _marks(runs: Iterable[Run]) -> set[str]:
+    """What a host is known by: its name, always a new one in a pod, or its boot, which ends a session's."""
+    return {mark for run in runs for mark in (run.host, run.session.rpartition("-")[2])}
 
 
 class _Difference(NamedTuple):

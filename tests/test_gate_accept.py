@@ -204,6 +204,43 @@ def test_a_report_made_to_lead_elsewhere_is_refused(tmp_path, monkeypatch, capsy
     assert not list(tmp_path.rglob("*.accepted.json"))
 
 
+def test_the_newest_report_is_the_one_whose_build_ended_last_whatever_its_folders_name(
+    tmp_path, monkeypatch, capsys
+):
+    """One of CI lies in a folder of any name."""
+    monkeypatch.chdir(tmp_path)
+    one = baseline()
+    store.save(tmp_path / "baselines", one)
+    for name, syncs, day in (("from-ci", 2, 1), ("20260102T000000Z-abc", 3, 2)):
+        verdict = verdict_of([], structure={"syncs": syncs})
+        verdict.baseline = {"path": f"/x/baselines/{KEY}/train.json", "sha256": store.digest(one)}
+        ended = f"2026-01-0{day}T00:00:00+00:00"
+        build = decide.build(
+            [verdict], run_id=name, started="", finished=ended, device="cuda", machine_key=KEY
+        )
+        write_reports(build, tmp_path / "reports" / name)
+    broken = tmp_path / "reports" / "z" / "report.json"
+    broken.parent.mkdir()
+    broken.write_text("{")
+    assert main(["accept", WORKLOAD, "syncs", "--reason", "wanted"]) == 0
+    assert "syncs  accepted by" in (said := capsys.readouterr().out)
+    assert "1 to 3" in said
+
+
+@pytest.mark.parametrize("schema", ["ai-prof/report/2", "ai-prof/shard/1", None])
+def test_a_report_of_another_schema_is_refused(tmp_path, monkeypatch, capsys, schema):
+    monkeypatch.chdir(tmp_path)
+    build = decide.build(
+        [verdict_of([])], run_id="r1", started="", finished="", device="cuda", machine_key=KEY
+    )
+    report = write_reports(build, tmp_path / "reports" / "r1").with_name("report.json")
+    text = json.loads(report.read_text())
+    text.pop("schema")
+    report.write_text(json.dumps(text if schema is None else {**text, "schema": schema}))
+    assert main(["accept", WORKLOAD, "syncs", "--reason", "wanted"]) == 2
+    assert f"schema {schema or ''!r} is not 'ai-prof/report/1': accept by" in capsys.readouterr().err
+
+
 needs_library = pytest.mark.skipif(library_path() is None, reason="the native library is not built here")
 
 

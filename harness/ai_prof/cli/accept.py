@@ -14,7 +14,7 @@ from ai_prof.cli.settings import load
 from ai_prof.errors import UsageError
 from ai_prof.gate.acceptance import acceptable, note
 from ai_prof.gate.metrics import METRICS
-from ai_prof.gate.model import Acceptance, BuildVerdict, Reason, WorkloadVerdict
+from ai_prof.gate.model import REPORT_SCHEMA, Acceptance, BuildVerdict, Reason, WorkloadVerdict
 from ai_prof.json_text import UNREADABLE
 from ai_prof.runs.stored import LOCAL, now, user
 
@@ -82,12 +82,27 @@ def _whose(file: Path, root: Path) -> str:
     return "commit it with the change"
 
 
+class _Head(msgspec.Struct):
+    """What of a report tells whether to read it: its schema, and when its build ended (RFC 3339, UTC)."""
+
+    schema: str = ""
+    finished: str = ""
+
+
 def newest_report(folder: Path) -> Path:
-    """The report of the last gate. Raises UsageError where there is none."""
-    reports = sorted(folder.glob("*/report.json"), key=lambda path: path.parent.name)
+    """The report of the build that ended last. Raises UsageError where there is none."""
+    reports = list(folder.glob("*/report.json"))
     if not reports:
         raise UsageError(f"no report in {folder}: run `ai-prof gate` first, or name one with --report")
-    return reports[-1]
+    return max(reports, key=lambda path: (_finished(path), path.parent.name))
+
+
+def _finished(path: Path) -> str:
+    """When the build of a report ended; empty, which comes first, where it does not say."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Head).finished
+    except (OSError, *UNREADABLE):
+        return ""
 
 
 def read_report(path: Path) -> BuildVerdict:
@@ -95,7 +110,14 @@ def read_report(path: Path) -> BuildVerdict:
     if path.is_dir():
         path /= "report.json"
     try:
-        verdict = msgspec.json.decode(path.read_bytes(), type=BuildVerdict)
+        data = path.read_bytes()
+        schema = msgspec.json.decode(data, type=_Head).schema
+        if schema != REPORT_SCHEMA:
+            raise UsageError(
+                f"{path}: schema {schema!r} is not {REPORT_SCHEMA!r}: "
+                "accept by the ai-prof that wrote it, or run `ai-prof gate` again"
+            )
+        verdict = msgspec.json.decode(data, type=BuildVerdict)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
     except UNREADABLE as error:

@@ -13,6 +13,7 @@ from ai_prof.gate.metrics import METRICS
 from ai_prof.timeline.diff_kernels import KernelChange
 from ai_prof.timeline.typical import Typical
 
+REPORT_SCHEMA = "ai-prof/report/1"
 Told = str | int | bool | None
 FilePath = Annotated[str, msgspec.Meta(pattern=r"^[^\0]*$")]
 
@@ -271,9 +272,9 @@ class LastCalibration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BuildVerdict(msgspec.Struct, kw_only=True):
-    """The whole gated build; what `report.json` holds. `schema` is "ai-prof/report/1"."""
+    """The whole gated build; what `report.json` holds."""
 
-    schema: str = "ai-prof/report/1"
+    schema: str = REPORT_SCHEMA
     run_id: str
     started: str
     finished: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import lzma
 import re
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -69,7 +70,7 @@ def test_builds_without_a_fault_come_first_and_weak_faults_last():
 
 def test_a_tiny_matrix_is_built_once_and_gone_on_with(tmp_path, monkeypatch):
     head = enter(tmp_path, monkeypatch).git("rev-parse", "HEAD")
-    tree = faults.head_checkout(tmp_path)
+    tree = faults.head_checkout(tmp_path, ExitStack())
     assert tree != tmp_path
     request = Request(root=tree, workloads=tree / "workloads", baselines=tree / "baselines", record=True)
     plan = faults.Plan(cause={"slow": "device works .* longer"}, strengths={"work": {"slow": [1]}})

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -18,7 +19,8 @@ from ai_prof.cli import main
 from ai_prof.collect.autostart import library_path
 from ai_prof.errors import UsageError
 from ai_prof.runs.base import BaseError, resolve, worktree
-from ai_prof.runs.checkout import inspect
+from ai_prof.runs.checkout import Checkout, inspect
+from ai_prof.runs.gated import Request, prepare
 
 needs_library = pytest.mark.skipif(library_path() is None, reason="the native library is not built here")
 
@@ -28,18 +30,24 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     return enter(tmp_path, monkeypatch)
 
 
+def made(root: Path, commit: str, build: str | None = None, timeout_s: float = 60) -> Checkout:
+    """A worktree that is used no more."""
+    with ExitStack() as held:
+        return worktree(root, commit, build, timeout_s, held)
+
+
 def test_a_commit_is_checked_out_and_built_once(project, capsys):
     first = project.git("rev-parse", "HEAD")
     project.set_work(KERNELS=12)
     project.commit("second")
     build = "echo built >> built.txt"
-    base = worktree(project.root, first, build, 60)
+    base = made(project.root, first, build)
     assert (base.commit, base.dirty) == (first, False)
     assert "KERNELS = 10" in (base.root / "workloads" / "work" / "main.py").read_text()
-    assert worktree(project.root, first, build, 60).root == base.root
+    assert made(project.root, first, build).root == base.root
     assert (base.root / "built.txt").read_text() == "built\n"
     assert capsys.readouterr().err == f"ai-prof: building {first[:12]} by `{build}`\n"
-    worktree(project.root, first, "echo another > built.txt", 60)
+    made(project.root, first, "echo another > built.txt")
     assert (base.root / "built.txt").read_text() == "another\n"
     assert project.git("status", "--porcelain") == ""
 
@@ -47,10 +55,10 @@ def test_a_commit_is_checked_out_and_built_once(project, capsys):
 def test_a_build_that_fails_says_why_and_is_not_kept(project):
     commit = project.git("rev-parse", "HEAD")
     with pytest.raises(BaseError, match=r"ended with 3 at [0-9a-f]{12}: no compiler"):
-        worktree(project.root, commit, "echo no compiler >&2; exit 3", 60)
+        made(project.root, commit, "echo no compiler >&2; exit 3")
     with pytest.raises(BaseError, match="still ran after 1 s"):
-        worktree(project.root, commit, "sleep 600", 1)
-    assert worktree(project.root, commit, "true", 60).commit == commit
+        made(project.root, commit, "sleep 600", timeout_s=1)
+    assert made(project.root, commit, "true").commit == commit
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
@@ -76,35 +84,62 @@ def test_a_gate_that_is_ended_ends_its_build(project, how):
 
 def test_a_worktree_that_was_removed_by_hand_is_made_again(project):
     commit = project.git("rev-parse", "HEAD")
-    base = worktree(project.root, commit, None, 60)
+    base = made(project.root, commit)
     for path in sorted(base.root.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
     base.root.rmdir()
-    assert (worktree(project.root, commit, None, 60).root / "workloads").exists()
+    assert (made(project.root, commit).root / "workloads").exists()
 
 
 def test_only_the_last_worktrees_are_kept(project):
     commits = [project.commit(f"change {i}") for i in range(5)]
     for commit in commits:
-        worktree(project.root, commit, None, 60)
+        made(project.root, commit)
     kept = {path.name for path in (project.root / ".ai-prof" / "base").iterdir() if path.is_dir()}
     assert kept == {commit[:12] for commit in commits[-3:]}
     assert project.git("worktree", "list").count("\n") == 3
 
 
-def test_a_worktree_in_use_is_kept(project):
+def test_a_worktree_in_use_is_kept_whatever_other_gates_make(project):
     used = project.git("rev-parse", "HEAD")
-    worktree(project.root, used, None, 60)
-    for i in range(4):
-        worktree(project.root, project.commit(f"change {i}"), None, 60, frozenset({used}))
-    assert (project.root / ".ai-prof" / "base" / used[:12] / "workloads").exists()
+    with ExitStack() as held:
+        tree = worktree(project.root, used, None, 60, held).root
+        for i in range(4):
+            made(project.root, project.commit(f"change {i}"))
+        assert (tree / "workloads").exists()
+        with pytest.raises(BaseError, match=r"as another build command made it: wait for its end"):
+            made(project.root, used, "true")
+        assert made(project.root, used).root == tree
+    for i in range(3):
+        made(project.root, project.commit(f"later {i}"))
+    assert not tree.exists()
+
+
+def test_captures_in_use_are_kept_however_many_gates_begin(project):
+    request, head = (
+        Request(root=project.root, workloads=project.root / "workloads", baselines=project.root),
+        inspect(project.root),
+    )
+    scene = prepare(request)
+
+    def begin(number: int, held: ExitStack) -> Path:
+        return scene.bench(request, head, "session", f"run-{number}", held).folder
+
+    with ExitStack() as held:
+        first = begin(0, held)
+        for number in range(1, 6):
+            with ExitStack() as another:
+                begin(number, another)
+        assert sorted(path.name for path in first.parent.iterdir()) == ["run-0", "run-3", "run-4", "run-5"]
+    begin(6, ExitStack())
+    assert not first.exists()
 
 
 def test_a_project_in_a_folder_of_its_repository(project):
     (project.root / "sub").mkdir()
     (project.root / "sub" / "file").write_text("here")
     commit = project.commit("sub")
-    assert (worktree(project.root / "sub", commit, None, 60).root / "file").read_text() == "here"
+    assert (made(project.root / "sub", commit).root / "file").read_text() == "here"
 
 
 @pytest.mark.parametrize("ref", ["nowhere", "--help", "0" * 40])
@@ -117,7 +152,7 @@ def test_git_is_asked_about_this_repository_also_within_a_hook_of_another(projec
     monkeypatch.setenv("GIT_DIR", "/nonexistent")
     monkeypatch.setenv("GIT_INDEX_FILE", "/nonexistent/index")
     commit = resolve(project.root, "HEAD")
-    assert worktree(project.root, commit, None, 60).commit == commit
+    assert made(project.root, commit).commit == commit
 
 
 def test_a_checkout_of_another_user_is_told_with_gits_own_remedy(project, monkeypatch):
@@ -140,13 +175,13 @@ def test_a_project_in_a_folder_with_any_name(project):
     inner.mkdir()
     (inner / "file").write_text("1")
     commit = project.commit("inner")
-    assert (worktree(inner, commit, None, 60).root / "file").read_text() == "1"
+    assert (made(inner, commit).root / "file").read_text() == "1"
 
 
 def test_what_git_knows_of_a_worktree_that_is_not_here_now_stays(project, tmp_path):
     project.git("worktree", "add", "-q", str(tmp_path / "disk"))
     (tmp_path / "disk").rename(tmp_path / "taken out")
-    worktree(project.root, project.git("rev-parse", "HEAD"), None, 60)
+    made(project.root, project.git("rev-parse", "HEAD"))
     (tmp_path / "taken out").rename(tmp_path / "disk")
     assert inspect(tmp_path / "disk").commit == project.git("rev-parse", "HEAD")
 
@@ -273,6 +308,29 @@ def test_what_is_accepted_counts_once_also_against_a_base_that_has_it(project):
 
 
 @needs_library
+@pytest.mark.parametrize("committed_first", [True, False])
+def test_what_is_accepted_of_a_local_baseline_counts_once(project, committed_first):
+    """No tree holds the acceptance: base has the change by the commit that was measured, or coming later."""
+    project.settings('build = "true"')
+    project.commit("settings")
+    assert project.gate("--record") == 0
+
+    def slower(kernel_ns: int, against: str) -> None:
+        project.set_work(KERNEL_NS=kernel_ns)
+        if committed_first:
+            project.commit("slower")
+        assert project.gate("--against", f"{against}~1" if committed_first else against) == 1
+        metrics = [cell["metric"] for cell in project.workload()["cells"] if cell["reason"] == "regressed"]
+        assert main(["accept", "work", *metrics, "--reason", "wanted"]) == 0
+        if not committed_first:
+            project.commit("slower")
+        assert project.gate("--against", "HEAD~1") == 0
+
+    slower(160_000, against="HEAD")
+    slower(220_000, against="HEAD")  # which has the first: this is one more, and it counts once
+
+
+@needs_library
 def test_base_runs_its_own_workload_and_a_base_that_crashes_is_no_regression_of_head(project):
     good = project.main.read_text()
     project.main.write_text("raise RuntimeError('broken at base')")
@@ -304,26 +362,3 @@ def test_a_budget_that_is_spent_settles_nothing(project):
     workload = project.workload()
     assert workload["reason"] == "inconclusive"
     assert any("the budget of 0 minutes was spent" in note for note in workload["notes"])
-@needs_library
-@pytest.mark.parametrize("committed_first", [True, False])
-def test_what_is_accepted_of_a_local_baseline_counts_once(project, committed_first):
-    """No tree holds the acceptance: base has the change by the commit that was measured, or coming later."""
-    project.settings('build = "true"')
-    project.commit("settings")
-    assert project.gate("--record") == 0
-
-    def slower(kernel_ns: int, against: str) -> None:
-        project.set_work(KERNEL_NS=kernel_ns)
-        if committed_first:
-            project.commit("slower")
-        assert project.gate("--against", f"{against}~1" if committed_first else against) == 1
-        metrics = [cell["metric"] for cell in project.workload()["cells"] if cell["reason"] == "regressed"]
-        assert main(["accept", "work", *metrics, "--reason", "wanted"]) == 0
-        if not committed_first:
-            project.commit("slower")
-        assert project.gate("--against", "HEAD~1") == 0
-
-    slower(160_000, against="HEAD")
-    slower(220_000, against="HEAD")  # which has the first: this is one more, and it counts once
-
-

@@ -89,12 +89,15 @@ def save(path: Path, rows: Sequence[fault_page.Row]) -> None:
     write_file(path, msgspec.json.Encoder().encode_lines(rows))
 
 
-def head_checkout(root: Path) -> Path:
-    """A clean checkout of HEAD: what is written into `root` meanwhile makes base no other code."""
+def head_checkout(root: Path, held: contextlib.ExitStack) -> Path:
+    """A clean checkout of HEAD: what is written into `root` meanwhile makes base no other code.
+
+    It stays until `held` is closed.
+    """
     commit = checkout.inspect(root).commit
     if commit is None:
         sys.exit(f"{root} is not in git: base could not be run again")
-    return base.worktree(root, commit, None, 0.0).root
+    return base.worktree(root, commit, None, 0.0, held).root
 
 
 def missing(plan: Plan, scene: Scene, rows: Iterable[fault_page.Row]) -> list[Cell]:
@@ -148,6 +151,23 @@ def run(request: Request, plan: Plan, raw: Path, minutes: float, *, forked: bool
     print(f"{left} of {len(todo)} builds are still missing", flush=True)
 
 
+def measure(options: argparse.Namespace, plan: Plan, tree: Path) -> None:
+    """Add what the minutes allow to the raw figures, of the code in `tree`."""
+    request = Request(
+        root=tree,
+        workloads=tree / "workloads",
+        baselines=tree / "baselines",
+        names=tuple(options.workload),
+        device=options.device,
+        python=options.python,
+        record=True,
+    )
+    try:
+        run(request, plan, options.raw, options.minutes, forked=options.forked)
+    except AiProfError as error:
+        sys.exit(f"{error}")
+
+
 def main() -> None:
     """Build what is missing, and write the page."""
     parser = argparse.ArgumentParser(
@@ -164,20 +184,8 @@ def main() -> None:
     options = parser.parse_args()
     plan = msgspec.toml.decode(PLAN.read_bytes(), type=Plan)
     if options.minutes > 0:
-        tree = head_checkout(ROOT)
-        request = Request(
-            root=tree,
-            workloads=tree / "workloads",
-            baselines=tree / "baselines",
-            names=tuple(options.workload),
-            device=options.device,
-            python=options.python,
-            record=True,
-        )
-        try:
-            run(request, plan, options.raw, options.minutes, forked=options.forked)
-        except AiProfError as error:
-            sys.exit(f"{error}")
+        with contextlib.ExitStack() as held:
+            measure(options, plan, head_checkout(ROOT, held))
     PAGE.write_text(fault_page.page(load(options.raw), plan, sizes(plan)), encoding="utf-8")
 
 

@@ -62,7 +62,7 @@ def one_writer(folder: Path) -> Iterator[None]:
         ) from error
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            _lock(descriptor, folder)
         except OSError as error:  # as NFS says of a folder
             sys.stderr.write(
                 f"ai-prof: {folder} cannot be locked ({error.strerror}): let nobody else write there now\n"
@@ -72,3 +72,11 @@ def one_writer(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.stderr.write(f"ai-prof: another one writes to {place(folder)}: waiting for its end\n")
+        fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -15,12 +15,14 @@ from ai_prof.baselines.files import one_writer, write_file
 from ai_prof.errors import EnvironmentInvalidError, UsageError, WorkloadError
 from ai_prof.runs import process
 from ai_prof.runs.checkout import Checkout, git
+from ai_prof.runs.in_use import in_use, unused
 from ai_prof.runs.interpreter import requirements
 from ai_prof.runs.stored import LOCAL
 from ai_prof.runs.workloads import FILE, Workload, load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import ExitStack
 
 KEPT = 3  # worktrees
 SHOWN = 12  # digits of a commit in names and messages
@@ -44,16 +46,16 @@ class Side:
 class Bases:
     """Makes base sides. `workloads` is head's folder of them, `python` is what `--python` named.
 
-    The worktrees of the commits in `keep` stay, however many others are made.
+    The worktrees stay until `held` is closed, whatever others, and other builds, are made meanwhile.
     """
 
     head: Checkout
     workloads: Path
     pythons: Mapping[str, str]
+    held: ExitStack
     build: str | None = None
     python: str | None = None
     build_timeout_s: float = 3600
-    keep: frozenset[str] = frozenset()
 
     def side(self, workload: Workload, commit: str) -> Side:
         """`workload` as `commit` runs it: its own, head's only where it lacks it.
@@ -64,7 +66,7 @@ class Bases:
             return Side(self.head, workload, self.pythons[workload.name])
         if not self.workloads.resolve().is_relative_to(self.head.root.resolve()):
             raise BaseError(f"{self.workloads} is no part of the checkout: it has no older state")
-        checkout = worktree(self.head.root, commit, self.build, self.build_timeout_s, self.keep)
+        checkout = worktree(self.head.root, commit, self.build, self.build_timeout_s, self.held)
         inside = self.workloads.resolve().relative_to(self.head.root.resolve())
         own = checkout.root / inside / workload.name / FILE
         python = self._python(checkout.root, workload)
@@ -97,12 +99,10 @@ def resolve(root: Path, ref: str) -> str:
     return commit
 
 
-def worktree(
-    root: Path, commit: str, build: str | None, timeout_s: float, keep: frozenset[str] = frozenset()
-) -> Checkout:
+def worktree(root: Path, commit: str, build: str | None, timeout_s: float, held: ExitStack) -> Checkout:
     """The checkout of `commit`, built by the shell command `build`; that of an earlier call where it stands.
 
-    Of others, only the last few and those of the commits in `keep` stay.
+    It stays until `held` is closed. Of those that nobody holds, only the last few stay.
     Raises BaseError where it cannot be checked out, or where `build` fails: then nothing of it is kept.
     """
     folder = (root / LOCAL / "base").resolve()
@@ -114,12 +114,11 @@ def worktree(
     wanted = msgspec.json.encode({"commit": commit, "build": build})
     with one_writer(folder):
         if not (tree.exists() and mark.exists() and mark.read_bytes() == wanted):
-            remove(root, tree)
-            if git(root, "worktree", "add", "--detach", "--force", str(tree), commit) is None:
-                remove(root, tree)
+            if not unused(tree):
                 raise BaseError(
-                    f"git cannot check out {commit[:SHOWN]}: fetch it (a shallow clone lacks older commits)"
+                    f"another build runs {commit[:SHOWN]} as another build command made it: wait for its end"
                 )
+            _make(root, commit, tree)
             try:
                 _build(tree / prefix, build, folder / f"{commit[:SHOWN]}.build", timeout_s)
             except BaseException:
@@ -127,11 +126,21 @@ def worktree(
                 raise
             write_file(mark, wanted)
         os.utime(mark)
-        kept = {name[:SHOWN] for name in keep}
+        held.enter_context(in_use(tree))
         for old in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)[:-KEPT]:
-            if old.stem not in kept:
+            if unused(old.with_suffix("")):
                 remove(root, old.with_suffix(""))
     return Checkout(tree / prefix, commit, dirty=False)
+
+
+def _make(root: Path, commit: str, tree: Path) -> None:
+    """Check `commit` out in `tree`, whatever stands there. Raises BaseError where git can't."""
+    remove(root, tree)
+    if git(root, "worktree", "add", "--detach", "--force", str(tree), commit) is None:
+        remove(root, tree)
+        raise BaseError(
+            f"git cannot check out {commit[:SHOWN]}: fetch it (a shallow clone lacks older commits)"
+        )
 
 
 def remove(root: Path, tree: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Literal
@@ -54,7 +55,12 @@ def bisect(request: Request, metric: str, good: str, bad: str) -> Found:
         raise UsageError(f"{good} and {bad} are one commit: name a good one that comes before the bad one")
     if git(root, "merge-base", "--is-ancestor", ends["good"], ends["bad"]) is None:
         raise UsageError(f"{good} does not come before {bad}: name a good commit that {bad} builds on")
-    judge = _judge(request, metric, ends["good"])
+    with ExitStack() as held:
+        return _between(root, ends, bad, _judge(request, metric, ends["good"], held))
+
+
+def _between(root: Path, ends: dict[str, str], bad: str, judge: Callable[[str], tuple[Mark, str]]) -> Found:
+    """Judge the bad end, which `bad` names, then what git chooses between it and the good one."""
     mark, what = judge(ends["bad"])
     if mark == "skip":
         raise EnvironmentInvalidError(f"{bad} cannot be run: {what}")
@@ -100,23 +106,24 @@ def _suspects(tree: Path) -> list[str]:
     return listed.split()
 
 
-def _judge(request: Request, metric: str, good: str) -> Callable[[str], tuple[Mark, str]]:
+def _judge(request: Request, metric: str, good: str, held: ExitStack) -> Callable[[str], tuple[Mark, str]]:
     """What runs a commit against the good one, and says what came of it."""
     started = datetime.now(timezone.utc)
     head = checkout.inspect(request.root)
     scene = prepare(request)
     (workload,) = scene.ready
-    bases = replace(scene.bases(request, head), keep=frozenset({good}))
+    bases = scene.bases(request, head, held)
     session = sessions.current([], started, sessions.boot_id())
-    bench = scene.bench(request, head, session, new_run_id(started))
+    bench = scene.bench(request, head, session, new_run_id(started), held)
     base = bases.side(workload, good)
 
     def judge(commit: str) -> tuple[Mark, str]:
-        try:
-            side = bases.side(workload, commit)
-            return _compare(bench, base, side, metric, request.alpha)
-        except BaseError as error:
-            return "skip", str(error)
+        with ExitStack() as meanwhile:
+            try:
+                side = replace(bases, held=meanwhile).side(workload, commit)
+                return _compare(bench, base, side, metric, request.alpha)
+            except BaseError as error:
+                return "skip", str(error)
 
     return judge
 

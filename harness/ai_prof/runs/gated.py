@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from importlib.metadata import version
@@ -25,6 +26,7 @@ from ai_prof.runs import checkout, sessions
 from ai_prof.runs.base import Bases, resolve
 from ai_prof.runs.bench import Bench
 from ai_prof.runs.environment import host_cores, machine_details, machine_facts
+from ai_prof.runs.in_use import in_use, unused
 from ai_prof.runs.interpreter import choose, requirements
 from ai_prof.runs.launch import profiles_of
 from ai_prof.runs.nvml import gpu_count
@@ -112,23 +114,24 @@ class Scene:
         ready = [workload for workload in self.ready if workload.name not in names]
         return replace(self, ready=ready, skipped=[*self.skipped, *failed])
 
-    def bench(self, request: Request, head: Checkout, session: str, run_id: str) -> Bench:
-        """A bench whose captures lie in a folder of this run."""
+    def bench(self, request: Request, head: Checkout, session: str, run_id: str, held: ExitStack) -> Bench:
+        """A bench whose captures lie in a folder of this run, and stay there until `held` is closed."""
         return Bench(
             checkout=head,
-            folder=_captures(request.root) / run_id,
+            folder=_captures(request.root, run_id, held),
             session=session,
             pythons=self.pythons,
             machine=self.machine,
             regress=request.regress,
         )
 
-    def bases(self, request: Request, head: Checkout) -> Bases:
-        """What makes the other sides of comparisons with `head`."""
+    def bases(self, request: Request, head: Checkout, held: ExitStack) -> Bases:
+        """What makes the other sides of comparisons with `head`, which stay until `held` is closed."""
         return Bases(
             head=head,
             workloads=request.workloads,
             pythons=self.pythons,
+            held=held,
             build=request.build,
             python=request.python,
         )
@@ -172,6 +175,11 @@ def gate(request: Request) -> BuildVerdict:
 
 def collect(request: Request) -> tuple[Measured, dict[str, Profile]]:
     """All that the verdict rests on, measured, and the aligned profiles by digest; raises as `gate` does."""
+    with ExitStack() as held:
+        return _collect(request, held)
+
+
+def _collect(request: Request, held: ExitStack) -> tuple[Measured, dict[str, Profile]]:
     started = datetime.now(timezone.utc)
     whole = prepare(request)
     scene = whole.share(request.shard)
@@ -182,7 +190,8 @@ def collect(request: Request) -> tuple[Measured, dict[str, Profile]]:
     stored = load(_folders(request), key, names, request.own_baselines)
     kept = [run for each in stored.values() for run in each.baseline.runs]
     run_id = new_run_id(started)
-    bench = scene.bench(request, head, sessions.current(kept, started, sessions.boot_id()), run_id)
+    session = sessions.current(kept, started, sessions.boot_id())
+    bench = scene.bench(request, head, session, run_id, held)
     usual = {name: usual_seconds(each.baseline.runs) for name, each in stored.items()}
     bench.seconds |= {name: seconds for name, seconds in usual.items() if seconds is not None}
     skipped = {verdict.workload for verdict in scene.skipped}
@@ -197,7 +206,7 @@ def collect(request: Request) -> tuple[Measured, dict[str, Profile]]:
         notes += _of_recorded(recorded) if recorded else []
     settler = Settler(
         bench=bench,
-        bases=scene.bases(request, head),
+        bases=scene.bases(request, head, held),
         workloads={workload.name: workload for workload in scene.ready},
         stored=stored,
         against=against,
@@ -359,10 +368,15 @@ def _without_baseline(request: Request, name: str) -> WorkloadVerdict:
     return WorkloadVerdict(workload=name, reason=Reason.NO_BASELINE, why=why)
 
 
-def _captures(root: Path) -> Path:
-    """The folder of the builds' captures; older builds than the last few are removed."""
+def _captures(root: Path, run_id: str, held: ExitStack) -> Path:
+    """The folder of a build's captures. Of older builds that have ended those of the last few stay."""
     folder = root / LOCAL / "captures"
-    builds = sorted(path for path in folder.glob("*") if path.is_dir())
-    for old in builds[: 1 - KEPT_BUILDS]:
-        shutil.rmtree(old, ignore_errors=True)
-    return folder
+    with one_writer(folder):
+        builds = sorted(path for path in folder.glob("*") if path.is_dir())
+        for old in builds[: 1 - KEPT_BUILDS]:
+            if unused(old):
+                shutil.rmtree(old, ignore_errors=True)
+        own = folder / run_id
+        own.mkdir()
+        held.enter_context(in_use(own))
+    return own

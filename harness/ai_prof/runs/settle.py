@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -54,9 +54,7 @@ class Settler:
         Building base is no part of it.
         """
         plan = confirm.plan(self.family or len(flagged), self.alpha)
-        commits = frozenset(c for v in flagged if (c := self._commit(v)) is not None)
-        makers = replace(self.bases, keep=commits)
-        bases = [self._base(verdict, makers) for verdict in flagged]
+        bases = [self._base(verdict) for verdict in flagged]
         budget = Budget(self.minutes)
         made = {
             verdict.workload: self._one(verdict, base, plan, budget)
@@ -156,7 +154,7 @@ class Settler:
         """The commit that a flagged workload is settled against; None where it is of none."""
         return self.against or self.stored[verdict.workload].commit
 
-    def _base(self, verdict: WorkloadVerdict, bases: Bases) -> Side | BaseError:
+    def _base(self, verdict: WorkloadVerdict) -> Side | BaseError:
         """The other side, built; or why there is none to run."""
         workload = self.workloads[verdict.workload]
         if verdict.drift:
@@ -165,7 +163,7 @@ class Settler:
         if commit is None:
             return BaseError("its baseline was recorded with uncommitted changes, or outside of git")
         named = self.against is not None or self.bench.checkout.is_exactly(commit)
-        if not named and bases.build is None:
+        if not named and self.bases.build is None:
             # What the workload imports from elsewhere would be head's: no difference would be found.
             why = (
                 f"set `build` in [tool.ai-prof] to have the baseline's commit {commit[:SHOWN]} built, "
@@ -173,7 +171,7 @@ class Settler:
             )
             return BaseError(why)
         try:
-            return bases.side(workload, commit)
+            return self.bases.side(workload, commit)
         except BaseError as error:
             return error
 

@@ -82,6 +82,28 @@ def test_a_gate_that_is_ended_ends_its_build(project, how):
     assert not psutil.pid_exists(int(building.read_text()))
 
 
+def test_a_gate_that_is_killed_ends_its_build_and_the_next_one_builds_anew(project):
+    building = project.root / "locks" / "building"
+    first = project.git("rev-parse", "HEAD")
+    wait = f"sh -c 'echo $$ > {building}; sleep 600; true'"
+    build = f"echo built >> built.txt; [ -e {building} ] || {wait}"
+    code = (
+        "import pathlib, sys; from contextlib import ExitStack; from ai_prof.runs.base import worktree; "
+        "worktree(pathlib.Path.cwd(), *sys.argv[1:], 600, ExitStack())"
+    )
+    gate = subprocess.Popen([sys.executable, "-c", code, first, build])
+    while not (building.exists() and building.read_text().strip()):
+        assert gate.poll() is None
+        time.sleep(0.05)
+    gate.kill()
+    gate.wait()
+    deadline = time.monotonic() + 60
+    while psutil.pid_exists(int(building.read_text())):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert (made(project.root, first, build).root / "built.txt").read_text() == "built\n"
+
+
 def test_a_worktree_that_was_removed_by_hand_is_made_again(project):
     commit = project.git("rev-parse", "HEAD")
     base = made(project.root, commit)
@@ -133,6 +155,16 @@ def test_captures_in_use_are_kept_however_many_gates_begin(project):
         assert sorted(path.name for path in first.parent.iterdir()) == ["run-0", "run-3", "run-4", "run-5"]
     begin(6, ExitStack())
     assert not first.exists()
+
+
+def test_a_checkout_that_was_killed_is_made_again(project):
+    """Git leaves its worktree half filled, and locked."""
+    commit = project.git("rev-parse", "HEAD")
+    tree = made(project.root, commit).root
+    project.git("worktree", "lock", "--reason", "initializing", str(tree))
+    (tree / "workloads" / "work" / "main.py").unlink()
+    tree.with_suffix(".json").unlink()
+    assert (made(project.root, commit).root / "workloads" / "work" / "main.py").exists()
 
 
 def test_a_project_in_a_folder_of_its_repository(project):

@@ -136,7 +136,8 @@ def worktree(root: Path, commit: str, build: str | None, timeout_s: float, held:
 def _make(root: Path, commit: str, tree: Path) -> None:
     """Check `commit` out in `tree`, whatever stands there. Raises BaseError where git can't."""
     remove(root, tree)
-    if git(root, "worktree", "add", "--detach", "--force", str(tree), commit) is None:
+    # Twice: a checkout that was killed leaves its worktree locked.
+    if git(root, "worktree", "add", "--detach", "--force", "--force", str(tree), commit) is None:
         remove(root, tree)
         raise BaseError(
             f"git cannot check out {commit[:SHOWN]}: fetch it (a shallow clone lacks older commits)"
@@ -147,7 +148,7 @@ def remove(root: Path, tree: Path) -> None:
     """Remove a worktree, what git knows of it, and what says that it is built."""
     tree.with_suffix(".json").unlink(missing_ok=True)
     if tree.exists():
-        git(root, "worktree", "remove", "--force", str(tree))
+        git(root, "worktree", "remove", "--force", "--force", str(tree))
         shutil.rmtree(tree, ignore_errors=True)
 
 

@@ -70,7 +70,7 @@ def _between(root: Path, ends: dict[str, str], bad: str, judge: Callable[[str], 
     tree = (root / LOCAL / "bisect").resolve()
     with host_lock(["bisect"], root / LOCAL):  # two would mark their commits in one and the same worktree
         remove(root, tree)
-        if git(root, "worktree", "add", "--detach", "--force", str(tree), ends["bad"]) is None:
+        if git(root, "worktree", "add", "--detach", "--force", "--force", str(tree), ends["bad"]) is None:
             raise EnvironmentInvalidError(f"git cannot make a worktree in {tree}: see `git worktree list`")
         try:
             return Found(_walk(tree, ends, judge, said), said)

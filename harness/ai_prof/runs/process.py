@@ -47,14 +47,15 @@ def run(
     Raises OSError where `command` cannot be started.
     """
     start = time.monotonic()
-    others = set(psutil.Process().children())
     code = None
     left: list[psutil.Process] = []
     with (
         _adopting(),
+        _survivor() as survivor,
         (output / "stdout.txt").open("w+b") as stdout,
         (output / "stderr.txt").open("w+b") as stderr,
     ):
+        others = set(psutil.Process().children())
         program = subprocess.Popen(
             command,
             cwd=folder,
@@ -65,6 +66,7 @@ def run(
             start_new_session=True,
         )
         try:
+            os.write(survivor, b"%d\n" % program.pid)
             while code is None and (rest := start + timeout_s - time.monotonic()) > 0:
                 with suppress(subprocess.TimeoutExpired):
                     code = program.wait(min(rest, TICK_S))
@@ -135,6 +137,21 @@ def _keep_end(file: BinaryIO) -> None:
     file.write(b"[ai-prof: %d bytes were printed before this and are not kept]\n" % (size - KEPT_BYTES))
     file.write(end)
     file.truncate()
+
+
+@contextmanager
+def _survivor() -> Iterator[int]:
+    """A pipe to a process that kills the group whose id is written to it, should we be killed ourselves."""
+    reader, writer = os.pipe()
+    shell = ["/bin/sh", "-c", "read -r group && ! read -r _ && kill -9 -$group"]
+    process = subprocess.Popen(shell, stdin=reader, stderr=subprocess.DEVNULL, start_new_session=True)
+    os.close(reader)
+    try:
+        yield writer
+    finally:
+        process.kill()  # before its pipe closes
+        process.wait()
+        os.close(writer)
 
 
 @contextmanager

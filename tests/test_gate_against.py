@@ -180,6 +180,19 @@ def test_a_ref_that_names_nothing(project, ref):
         resolve(project.root, ref)
 
 
+def test_a_shallow_clone_says_how_to_get_what_it_lacks(project):
+    first = project.git("rev-parse", "HEAD")
+    project.commit("second")
+    clone = project.root / "locks" / "clone"
+    project.git("clone", "-q", "--depth", "1", project.root.as_uri(), str(clone))
+    with pytest.raises(
+        UsageError, match=r"'HEAD~1' names no commit of .*shallow clone \(`fetch-depth: 0` in CI"
+    ):
+        resolve(clone, "HEAD~1")
+    with pytest.raises(BaseError, match=rf"{first[:12]} is no commit of this clone: get the history"):
+        made(clone, first)
+
+
 def test_git_is_asked_about_this_repository_also_within_a_hook_of_another(project, monkeypatch):
     monkeypatch.setenv("GIT_DIR", "/nonexistent")
     monkeypatch.setenv("GIT_INDEX_FILE", "/nonexistent/index")

@@ -93,10 +93,21 @@ class Bases:
 
 def resolve(root: Path, ref: str) -> str:
     """The commit that `ref` names. Raises UsageError where it names none."""
-    commit = git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+    commit = _commit(root, ref)
     if commit is None:
-        raise UsageError(f"{ref!r} names no commit of {root}: fetch it first, or name another")
+        raise UsageError(f"{ref!r} names no commit of {root}: {_fetched(root)}, or name another")
     return commit
+
+
+def _commit(root: Path, ref: str) -> str | None:
+    return git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+
+
+def _fetched(root: Path) -> str:
+    """How to get a commit that is not here."""
+    if git(root, "rev-parse", "--is-shallow-repository") == "true":
+        return "get the history of this shallow clone (`fetch-depth: 0` in CI, or `git fetch --unshallow`)"
+    return "fetch it first"
 
 
 def worktree(root: Path, commit: str, build: str | None, timeout_s: float, held: ExitStack) -> Checkout:
@@ -139,9 +150,9 @@ def _make(root: Path, commit: str, tree: Path) -> None:
     # Twice: a checkout that was killed leaves its worktree locked.
     if git(root, "worktree", "add", "--detach", "--force", "--force", str(tree), commit) is None:
         remove(root, tree)
-        raise BaseError(
-            f"git cannot check out {commit[:SHOWN]}: fetch it (a shallow clone lacks older commits)"
-        )
+        if _commit(root, commit) is None:
+            raise BaseError(f"{commit[:SHOWN]} is no commit of this clone: {_fetched(root)}")
+        raise BaseError(f"git cannot check out {commit[:SHOWN]}: `git worktree add {tree} {commit}` says why")
 
 
 def remove(root: Path, tree: Path) -> None:

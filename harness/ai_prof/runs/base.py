@@ -14,7 +14,7 @@ import msgspec
 from ai_prof.baselines.files import one_writer, write_file
 from ai_prof.errors import EnvironmentInvalidError, UsageError, WorkloadError
 from ai_prof.runs import process
-from ai_prof.runs.checkout import Checkout, git
+from ai_prof.runs.checkout import OF_A_HOOK, Checkout, git
 from ai_prof.runs.in_use import in_use, unused
 from ai_prof.runs.interpreter import requirements
 from ai_prof.runs.stored import LOCAL
@@ -169,7 +169,11 @@ def _build(root: Path, command: str | None, output: Path, timeout_s: float) -> N
         return
     output.mkdir(exist_ok=True)
     sys.stderr.write(f"ai-prof: building {output.stem} by `{command}`\n")
-    env = {name: text for name, text in os.environ.items() if not name.startswith("AI_PROF_")}
+    env = {
+        name: text
+        for name, text in os.environ.items()
+        if not name.startswith("AI_PROF_") and name not in OF_A_HOOK
+    }
     ended = process.run(
         ["/bin/sh", "-c", command],
         folder=root,

@@ -124,10 +124,13 @@ def _seconds(runs: Sequence[Run]) -> float:
 
 
 def _broken_promises(candidate: Sequence[Run], rules: Rules) -> list[str]:
+    """Say which counts can't be compared, though they should. No refusal: no number could be accepted."""
     return [
-        f"{metric.label} per iteration vary, though workload.toml promises them constant"
+        f"{metric.label} per iteration vary, though workload.toml promises them constant: "
+        f"make them so again, or take `{metric.key}` out of its `structure`"
         for metric in COUNTS
         if metric.key in rules.promised
+        and rules.policy_of(metric.key) != "ignore"
         and _constant(run.structure.get(metric.key) for run in candidate) is None
     ]
 

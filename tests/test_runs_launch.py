@@ -16,14 +16,17 @@ from pathlib import Path
 
 import psutil
 import pytest
+from aiprof_file import Program
+from gate_runs import make_run
 from msgspec.structs import replace
 
 from ai_prof.collect.autostart import library_path
 from ai_prof.errors import AiProfError, EnvironmentInvalidError
 from ai_prof.gate.model import Reason
 from ai_prof.runs import bench_workloads, measure
-from ai_prof.runs.launch import Job, launch
+from ai_prof.runs.launch import Job, launch, with_evidence
 from ai_prof.runs.workloads import find, load
+from ai_prof.trace.open import open_trace
 
 WORKLOADS = Path(__file__).parents[1] / "workloads"
 
@@ -84,6 +87,21 @@ def test_no_gpu_work(tmp_path):
     assert run.problem is Reason.NO_GPU_WORK
     assert "no device work" in run.detail
     assert run.reported == {"iterations": 4}
+
+
+def test_of_very_many_iterations_a_run_carries_as_many_as_tell_all(tmp_path):
+    """A baseline holds thirty runs, and is committed. That every tenth iteration logs can still be told."""
+    program = Program()
+    for i in range(10_001):
+        program.iteration()
+        program.launch("k", 100_000)
+        program.synchronize()
+        program.work(500_000 if i % 10 == 0 else 20_000)
+    program.write(tmp_path)
+    run = with_evidence(make_run(), open_trace(tmp_path))
+    assert (run.iterations, len(run.iteration_ms)) == (10_001, 5_000)
+    slow = sum(ms > 2 * run.metrics["iteration_ms"] for ms in run.iteration_ms)
+    assert slow == pytest.approx(500, rel=0.2)
 
 
 def test_a_program_that_is_not_there(tmp_path):

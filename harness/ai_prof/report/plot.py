@@ -281,7 +281,8 @@ def _columns(root: ET.Element, runs: list[tuple[Role, Run]], y: svg.Scale) -> No
             x = svg.Scale(0, max(len(kept) - 1, 1), *ends)
             marks = "".join(f"M{x(i):g} {y(ms):g}h0" for i, ms in enumerate(kept))
             path = svg.draw(root, "path", css=f"iterations {role}", d=marks)
-            many = fmt.plural(len(run.iteration_ms), "iteration")
+            count = max(run.iterations, len(run.iteration_ms))  # of very many it carries a part
+            many = fmt.plural(count, "iteration")
             svg.draw(path, "title").text = f"{ROLES[role]}, {run.session}: {many}"
         svg.write(root, ROLES[role], left + room / 2, _BOTTOM + 16, anchor="middle", css="soft")
         if side:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
+import numpy as np
 
 from ai_prof.baselines import profiles
 from ai_prof.collect.environment import capture_environment
@@ -33,6 +34,7 @@ LAST_BYTES = 4096
 LONGEST_COMPLAINT = 400
 BUSY_CORES = 0.5  # of other programs, from which on a hang may be theirs
 PROFILE = "profile.npz"
+KEPT_ITERATIONS = 5000  # of a run, for its quartiles, modes and plot
 OWN_FAULTS = frozenset({Reason.FAILED, Reason.NO_GPU_WORK})  # launched again, it would end so again
 
 
@@ -164,10 +166,21 @@ def with_evidence(run: Run, trace: Trace) -> Run:
         metrics=dict(seen.metrics),
         structure=dict(seen.structure),
         kernels=seen.kernels,
-        iteration_ms=list(seen.iteration_ms),
+        iteration_ms=_kept(seen.iteration_ms),
         gap_causes_ms=dict(seen.gap_causes_ms),
         sync_shadow_ms=seen.sync_shadow_ms,
     )
+
+
+def _kept(iteration_ms: list[float]) -> list[float]:
+    """The lengths of iterations that baselines and reports carry for each run, in order.
+
+    Drawn by chance, always the same ones: every tenth may be one that logs.
+    """
+    if len(iteration_ms) <= KEPT_ITERATIONS:
+        return iteration_ms
+    drawn = np.random.default_rng(0).choice(len(iteration_ms), KEPT_ITERATIONS, replace=False)
+    return [iteration_ms[i] for i in sorted(drawn)]
 
 
 def _captured(trace: Trace) -> str:

@@ -150,10 +150,9 @@ def rules(gate: str) -> list[list[str]]:
             for rule, alarm, *cells in rows:
                 alarms.setdefault(rule, []).append(_percent(alarm))
                 # Other load on the host, and no fault beside it, is nothing to find.
-                shares = (
+                found.setdefault(rule, []).extend(
                     _percent(cell) for fault, cell in zip(faults, cells, strict=True) if fault[:1] != "+"
                 )
-                found.setdefault(rule, []).extend(shares)
         for rule, shares in found.items():
             # A recording with too few runs of a fault settles none: that is no share of 0.
             open_ = SETTLED in rule and not any(shares)

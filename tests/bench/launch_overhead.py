@@ -134,9 +134,10 @@ def measure_round(plan: Plan, figures: Figures, server: TorchServer | None, part
     figures.rounds += 1
     for capture in plan.captures:
         figures.add(capture.name, LAUNCH, partial(run_loop, capture, parts))
-    for watcher in plan.watchers if server else ():
-        measures = tuple(MEASURES[loop] for loop in watcher.loops)
-        figures.add(watcher.capture.name, measures, partial(server.measure, watcher))
+    if server is not None:
+        for watcher in plan.watchers:
+            measures = tuple(MEASURES[loop] for loop in watcher.loops)
+            figures.add(watcher.capture.name, measures, partial(server.measure, watcher))
     figures.end_round()
 
 

@@ -310,8 +310,8 @@ def keep(result: Result, out: Path, work: Path) -> None:
 
 
 def small(name: str) -> bool:
-    """Whether a file is to be kept: captures are too large."""
-    return not name.endswith(".aiprof")
+    """Whether a file is to be kept: captures and timelines are too large."""
+    return not name.endswith((".aiprof", ".json.gz"))
 
 
 def table(parts: list[Part], results: list[Result]) -> Iterator[str]:

@@ -60,9 +60,9 @@ def test_a_page_says_what_is_met_and_what_is_not(bench):
     text = page.page(page.COST, {"launch_us": launch, "graph_us": launch}, facts, [page.LOOP])
     assert "over 3 interleaved rounds" in text
     wanted = "added at most 1.15 of what the floor adds"
-    assert f"| a launch, level kernel: {wanted} | 1.10 (1.10 to 1.10) | met |" in text
-    assert f"| a launch, level api: {wanted} | 2.00 (2.00 to 2.00) | **not met** |" in text
-    assert "| a launch, ours api, after its window: at most 1.05 of never captured | 1.02 (1.02 " in text
+    assert f"| a launch, level kernel: {wanted} | 1.100 (1.100 to 1.100) | met |" in text
+    assert f"| a launch, level api: {wanted} | 2.000 (2.000 to 2.000) | **not met** |" in text
+    assert "| a launch, ours api, after its window: at most 1.05 of never captured | 1.025 (1.025 " in text
 
 
 def test_a_program_that_fails_costs_its_own_round(bench):
@@ -75,11 +75,22 @@ def test_a_program_that_fails_costs_its_own_round(bench):
     step = {"nothing": nothing, "ours, kernel": never, "ours, api": own}
     facts = page.Facts(["a card"], 3, "2026-01-01", None)
     text = page.page(page.COST, {"tiny_us": tiny, "step_ms": step}, facts, [page.TORCH])
-    assert "| ours, api | 5.000 | +1.000 | +1.000 to +2.000 | 1.250 | 1.00 (1.00 to 1.00) |" in text
-    assert "| torch.profiler, CUDA | no figure | | | | |" in text
+    assert (
+        "| ours, api | 5.000 | 5.500 | +1.000 | +1.000 to +2.000 | 1.250 | 1.375 | 1.000 (1.000 to 1.000) |"
+        in text
+    )
+    assert "| torch.profiler, CUDA | no figure |  | | | | | |" in text
     assert "ours, api has no figure of 1 of 3 rounds; torch.profiler, CUDA has no figure of 3 of 3" in text
     assert "| nan (nan to nan) | no figure |" in text
     assert "busy for an unknown part of its time" in text
+
+
+def test_only_rounds_that_have_both_are_compared(bench):
+    minima, _ = bench
+    nothing, own = [2.0, 4.0, 4.4], [None, 5.0, 6.6]
+    assert minima.added(nothing, own)[0] == 1.0
+    assert minima.ratio(nothing, own)[0] == 1.25
+    assert minima.ratio_by_round(nothing, own) == pytest.approx(1.375)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from minima import added, least, ratio, ratio_of_added
+from minima import added, least, median, ratio, ratio_by_round, ratio_of_added
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 METHOD = """\
 Every figure is the minimum over {rounds} interleaved rounds of fresh processes,
 or a difference of two such minima, with the 90 % interval of a bootstrap over the rounds: a host is only ever
-slowed down by what else runs on it. The floor is a bare CUPTI client that asks for the same records with the
-same attributes and flushes, and gives its buffers back unread (`capture/tests/floor.cpp`)."""
+slowed down by what else runs on it. Beside it stand the median over the rounds, and the median of what a
+program took in units of what nothing took in the same round. The floor is a bare CUPTI client that asks for
+the same records with the same attributes and flushes, and gives its buffers back unread
+(`capture/tests/floor.cpp`)."""
 
 
 @dataclass(frozen=True)
@@ -80,21 +82,22 @@ def page(head: Head, columns: Mapping[str, Rounds], facts: Facts, sections: Sequ
 
 def _table(rounds: Rounds, section: Section) -> list[str]:
     lines = [
-        f"| under | minimum | added | 90 % | of nothing | {section.against} |",
-        "|---|---|---|---|---|---|",
+        f"| under | minimum | median | added | 90 % | of nothing | in its round | {section.against} |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     nothing = rounds["nothing"]
     for name, own in rounds.items():
         if name == "nothing" or math.isnan(least(own)):
-            said = "no figure" if math.isnan(least(own)) else f"{least(own):.3f}"
-            lines.append(f"| {name} | {said} | | | | |")
+            said = "no figure | " if math.isnan(least(own)) else f"{least(own):.3f} | {median(own):.3f}"
+            lines.append(f"| {name} | {said} | | | | | |")
             continue
         more, (low, high) = added(nothing, own)
         reference = rounds.get(section.reference(name) or "")
         of_reference = "" if reference is None else _share(ratio_of_added(nothing, own, reference))
         share = f"{ratio(nothing, own)[0]:.3f}"
-        cells = (name, f"{least(own):.3f}", f"{more:+.3f}", f"{low:+.3f} to {high:+.3f}", share, of_reference)
-        lines.append(f"| {' | '.join(cells)} |")
+        size = (name, f"{least(own):.3f}", f"{median(own):.3f}", f"{more:+.3f}", f"{low:+.3f} to {high:+.3f}")
+        in_round = f"{ratio_by_round(nothing, own):.3f}"
+        lines.append(f"| {' | '.join((*size, share, in_round, of_reference))} |")
     return lines
 
 
@@ -111,7 +114,7 @@ def _failures(rounds: Rounds) -> list[str]:
 
 def _share(figure: Figure) -> str:
     value, (low, high) = figure
-    return f"{value:.2f} ({low:.2f} to {high:.2f})"
+    return f"{value:.3f} ({low:.3f} to {high:.3f})"
 
 
 def _goal(text: str, figure: Figure, bound: float) -> str:

@@ -1,7 +1,8 @@
 """Differences of minima over interleaved rounds, with intervals from the bootstrap.
 
-A column holds one value a round, None where the program failed in it. Where nothing is left to compare,
-figures are nan.
+A column holds one value a round, None where the program failed in it or was not run. Only rounds that have
+all of the columns are compared: the host of one round may be faster than that of another. Where nothing is
+left to compare, figures are nan.
 """
 
 from __future__ import annotations
@@ -25,6 +26,18 @@ COVERAGE = 0.9
 def least(column: Column) -> float:
     """The minimum of the rounds that did not fail."""
     return min((value for value in column if value is not None), default=float("nan"))
+
+
+def median(column: Column) -> float:
+    """The median of the rounds that did not fail."""
+    values = [value for value in column if value is not None]
+    return float(np.median(values)) if values else float("nan")
+
+
+def shared(*columns: Column) -> list[list[float]]:
+    """The columns, in the rounds that have a value of each."""
+    rounds = [values for values in zip(*columns, strict=True) if None not in values]
+    return [list(column) for column in zip(*rounds, strict=True)] or [[float("nan")] for _ in columns]
 
 
 def drawn_minima(*columns: Column, seed: int = 1) -> list[NDArray[np.float64]]:
@@ -52,12 +65,14 @@ def interval(draws: NDArray[np.float64]) -> tuple[float, float]:
 
 def added(nothing: Column, own: Column) -> Figure:
     """What `own` costs more than `nothing`: the difference of minima and its interval, in their unit."""
+    nothing, own = shared(nothing, own)
     base, drawn = drawn_minima(nothing, own)
     return least(own) - least(nothing), interval(drawn - base)
 
 
 def ratio_of_added(nothing: Column, own: Column, reference: Column) -> Figure:
     """What `own` adds to `nothing`, in units of what `reference` adds; nan where that adds nothing."""
+    nothing, own, reference = shared(nothing, own, reference)
     base, drawn, other = drawn_minima(nothing, own, reference)
     added_by = np.where(other > base, other - base, np.nan)
     whole = least(reference) - least(nothing)
@@ -68,5 +83,12 @@ def ratio_of_added(nothing: Column, own: Column, reference: Column) -> Figure:
 
 def ratio(nothing: Column, own: Column) -> Figure:
     """`own` in units of `nothing`."""
+    nothing, own = shared(nothing, own)
     base, drawn = drawn_minima(nothing, own)
     return least(own) / least(nothing), interval(drawn / base)
+
+
+def ratio_by_round(nothing: Column, own: Column) -> float:
+    """The median over the rounds of `own` in units of that round's `nothing`."""
+    nothing, own = shared(nothing, own)
+    return float(np.median(np.divide(own, nothing)))

@@ -108,6 +108,16 @@ def test_disturbances():
     assert disturbances({**quiet, "slowdowns": ["power brake"]}, []) == ["power brake"]
 
 
+def test_a_clock_that_a_power_cap_moves_disturbs_nothing():
+    """As two equal runs of an H200 have it that multiplies matrices."""
+    slow, fast = {"sm_clock_mhz": 1605, "throttle_reasons": 0x04}, {"sm_clock_mhz": 1980}
+    assert disturbances(slow, [run_at(NOW, "s", **fast)]) == []
+    assert disturbances(fast, [run_at(NOW, "s", **slow)]) == []
+    assert disturbances({**slow, "throttle_reasons": 0x01}, [run_at(NOW, "s", **fast)]) == [
+        "the GPU ran at 1605 MHz, the runs before it at 1980 MHz"
+    ]
+
+
 def test_what_others_do_to_the_cpu_is_measured():
     before = observe("opencl")
     subprocess.run([sys.executable, "-c", "sum(range(10**7))"], check=True)

@@ -12,6 +12,7 @@ import pynvml
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+POWER_CAP = 0x04
 # Reasons that make a run worthless. Power capping and idle clocks are normal and only recorded.
 SLOWDOWNS = {
     0x08: "hardware slowdown",

@@ -13,6 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).with_name("gpu")))
 import check
+import in_repository
 
 from ai_prof.runs.workloads import find
 
@@ -142,6 +143,27 @@ def test_a_script_runs_in_a_repository_made_of_this_tree(tmp_path):
         assert subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == 5
     assert (tmp_path / "figures" / "kept.txt").read_text() == "7"
     assert (tmp_path / "repository" / "workloads" / "torch_train" / "main.py").is_file()
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this tree has no history")
+def test_a_clone_of_head_is_that_repository_where_it_was_brought(tmp_path, monkeypatch):
+    head = tmp_path / "head.git"
+    bare = ["git", "clone", "-q", "--bare", "--depth", "1", f"file://{ROOT}", str(head)]
+    subprocess.run(bare, check=True)
+    monkeypatch.setattr(in_repository, "HEAD", head)
+    in_repository.make(tmp_path / "repository")
+    commits = [
+        subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=place)
+        for place in (ROOT, tmp_path / "repository")
+    ]
+    assert commits[0] == commits[1]
+
+
+def test_every_workload_for_cuda_has_its_faults_tried():
+    """But ddp_train, which needs a GPU for each rank."""
+    halves = [name for names in check.FAULTS_OF.values() for name in names]
+    cuda = [each.name for each in find(ROOT / "workloads") if each.device == "cuda"]
+    assert sorted(halves) == sorted(set(cuda) - {"ddp_train"})
 
 
 def test_what_ai_prof_requires_and_is_not_there_is_named(monkeypatch):

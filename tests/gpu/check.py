@@ -3,9 +3,10 @@
     python3 tests/gpu/check.py --out DIR [--minutes 9] [--done FILE] [PART...]
 
 By Python 3.11 or newer, with dist/ai_prof-*.whl and .whl/, wheels of what that machine lacks: both are
-installed first. Parts run in the order of the table below, each whatever became of those before; one that no
-longer fits into the time is not begun. Of several GPUs each has a lane of parts, with its share of the cores;
-what needs them all comes first. A name stands for all parts that begin with it.
+installed first. With dist/head.git, a bare clone of HEAD, what is recorded of a commit is of that one. Parts
+run in the order of the table below, each whatever became of those before; one that no longer fits into the
+time is not begun. Of several GPUs each has a lane of parts, with its share of the cores; what needs them all
+comes first. A name stands for all parts that begin with it.
 
 DIR/results.jsonl gets a line as each part ends, DIR/logs.tar.gz what it printed and wrote: a call that is cut
 loses only the parts it was in, of which DIR/running-PART.log is left. With the results of an earlier call
@@ -47,6 +48,17 @@ LONGEST = 160  # characters of a line in the table
 
 PYTEST = ("-m", "pytest", "-m", "gpu", "-p", "no:cacheprovider", "--junitxml={out}/junit.xml")
 IN_REPOSITORY = ("tests/gpu/in_repository.py", "{work}/repository", "{out}/figures")
+OF_BASELINES = r"^(refresh|gate): exit |^\w+ +(unchanged|regressed|improved|new)|^ai-prof: \w+: |^\w*Error"
+# Halves that take about as long as each other.
+FAULTS_OF = {
+    "a": (
+        "copy_overlap", "cuda_chain", "cupy_kernels", "torch_decode_graph", "torch_train", "triton_kernels",
+    ),
+    "b": (
+        "cuda_graph", "cuda_native", "jax_train", "torch_decode", "torch_train_compiled",
+        "torch_vision_loader",
+    ),
+}  # fmt: skip
 OF_PYTEST = r"^\| |^(FAILED|ERROR) |^=+ .*(passed|failed|error|skipped|deselected|no tests).* =+$"
 
 
@@ -122,10 +134,21 @@ PARTS = (
         for half in ("a", "b")  # in random order, so that both have some of everything
     ),
     Part("stories", 90, 300, (*PYTEST, "tests/gpu/test_stories_gpu.py"), OF_PYTEST),
+    *(
+        Part(
+            f"faults-{half}", 250, 590,
+            (
+                *IN_REPOSITORY, "tests/bench/faults.py", "--forked", "--device", "cuda",
+                "--minutes", "{minutes}", *names,
+            ),
+            r": \w[\w-]*, \d+ runs, |^time is up|^\w*Error",
+        )
+        for half, names in FAULTS_OF.items()
+    ),
+    Part("baselines", 330, 570, (*IN_REPOSITORY, "tests/gpu/baselines.py", "{out}"), OF_BASELINES),
     Part(
-        "faults", 250, 590,
-        (*IN_REPOSITORY, "tests/bench/faults.py", "--forked", "--device", "cuda", "--minutes", "{minutes}"),
-        r": \w[\w-]*, \d+ runs, |^time is up|^\w*Error",
+        "baselines-two", 100, 200, (*IN_REPOSITORY, "tests/gpu/baselines.py", "{out}", "ddp_train"),
+        OF_BASELINES, alone=True,
     ),
     Part(
         "aa", 250, 590,

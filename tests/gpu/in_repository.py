@@ -2,7 +2,8 @@
 
     python tests/gpu/in_repository.py REPOSITORY FIGURES SCRIPT [ARGUMENT...]
 
-REPOSITORY is made, with one commit, where it is not there yet. What the script keeps in tests/bench/figures
+REPOSITORY is made where it is not there yet: a clone of dist/head.git, so that its commit is one that others
+have, else of this tree in one commit. What the script keeps in tests/bench/figures
 is copied to the folder FIGURES when it ends or is interrupted; its exit code is ours.
 """
 
@@ -14,11 +15,15 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+HEAD = ROOT / "dist" / "head.git"
 WHO = ("-c", "user.name=tests", "-c", "user.email=tests@example.org")
 
 
 def make(repository: Path) -> None:
-    """The tree without what is built or hidden, in one commit."""
+    """A clone of HEAD, or the tree without what is built or hidden, in one commit."""
+    if HEAD.exists():
+        subprocess.run(["git", "clone", "-q", str(HEAD), str(repository)], check=True)
+        return
     left_out = shutil.ignore_patterns(".*", "dist", "build", "reports", "__pycache__")
     shutil.copytree(ROOT, repository, ignore=left_out)
     shutil.copy(ROOT / ".gitignore", repository)

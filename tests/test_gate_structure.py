@@ -56,6 +56,18 @@ def test_fewer_is_an_improvement():
     assert change.why == "1 fewer synchronize per iteration (1 -> 0)"
 
 
+def test_no_graph_any_more_is_no_improvement_with_as_many_kernels():
+    base = [make_run(structure={"graph_launches": 2})]
+    (change,) = found({}, base=base).changes
+    assert change.reason is Reason.STRUCTURE_CHANGED
+    assert change.why == "2 fewer graph launches per iteration (2 -> 0): its kernels are launched one by one"
+    assert {each.reason for each in found({"graph_launches": 1}, base=base).changes} == {Reason.IMPROVED}
+    counts = [
+        each for each in found({"kernels": 99}, base=base).changes if each.name in {"kernels", change.name}
+    ]
+    assert [each.reason for each in counts] == [Reason.IMPROVED] * 2
+
+
 def test_kernels_are_named():
     result = found({}, kernels={"gemm": 97, "softmax": 2, "extra": 1})
     assert not result.worse

@@ -101,6 +101,17 @@ def test_a_count_that_grew_less_than_the_iteration_is_said_last():
     assert cause.sentences(workload)[0] == "Each iteration has 1,334 more kernels."
 
 
+def test_kernels_that_a_graph_launched_before_are_said_first():
+    workload = verdicts.regressed_by_time()
+    graphs = StructureChange(name="graph_launches", baseline=2, candidate=0, reason=Reason.STRUCTURE_CHANGED)
+    workload.structure = [graphs]
+    said = "Each iteration has 2 fewer graph launches: its kernels are launched one by one."
+    assert cause.sentences(workload)[0] == said
+    assert cause.shared([workload, workload]) == "All of them: no graph launches any more."
+    workload.structure = [msgspec.structs.replace(graphs, candidate=1, reason=Reason.IMPROVED)]
+    assert cause.sentences(workload)[-1] == "Each iteration has 1 fewer graph launch."
+
+
 def test_more_synchronizes_say_where_they_are_and_what_follows_them():
     workload = verdicts.regressed_by_time()
     workload.structure = [StructureChange(name="syncs", baseline=300, candidate=308, reason=Reason.REGRESSED)]

@@ -77,6 +77,8 @@ def shared(workloads: Sequence[WorkloadVerdict]) -> str:
 
 def _kind(workload: WorkloadVerdict) -> str:
     """Name what made a workload slower in a few words; empty where that is not known."""
+    if _out_of_graphs(workload):
+        return "no graph launches any more"
     if _by_count(workload):
         grown = {
             change.name: change.candidate / max(change.baseline, 1)
@@ -100,15 +102,23 @@ def _kind(workload: WorkloadVerdict) -> str:
 def _by_count(workload: WorkloadVerdict) -> bool:
     """Whether a count grew by no smaller a share than the iteration: one that grew less cannot be why.
 
-    A further synchronize can cost any time.
+    A further synchronize can cost any time, and so can kernels that were launched as a graph.
     """
     pair = gaps.compared(gaps.splits(workload))
     before, after = (side.iteration_ms for side in pair) if pair else (1.0, 1.0)
-    return any(
+    return _out_of_graphs(workload) or any(
         change.name == "syncs" or change.candidate * before >= change.baseline * after
         for change in workload.structure
         if change.candidate > change.baseline and not change.name.startswith(words.KERNEL)
     )
+
+
+def _out_of_graphs(workload: WorkloadVerdict) -> bool:
+    """Whether no graph is launched any more, for no fewer kernels."""
+    changes = {change.name: change for change in workload.structure}
+    graphs, kernels = changes.get("graph_launches"), changes.get("kernels")
+    gone = graphs is not None and graphs.candidate == 0
+    return gone and (kernels is None or kernels.candidate >= kernels.baseline)
 
 
 def host_speed(workload: WorkloadVerdict) -> str:
@@ -235,8 +245,10 @@ def _counts(workload: WorkloadVerdict) -> str:
             told.append(f"{fmt.count(abs(delta), 'copy_bytes')} {more} copied")
         else:
             noun = _NOUNS[change.name][abs(delta) != 1]
-            sites = _sites(workload.explained, delta) if change.name == "syncs" else ""
-            told.append(f"{abs(delta):,} {'more' if delta > 0 else 'fewer'} {noun}{sites}")
+            where = _sites(workload.explained, delta) if change.name == "syncs" else ""
+            if change.name == "graph_launches" and _out_of_graphs(workload):
+                where = ": its kernels are launched one by one"
+            told.append(f"{abs(delta):,} {'more' if delta > 0 else 'fewer'} {noun}{where}")
     if not told:
         return ""
     sentence = f"Each iteration has {', '.join(told)}"

@@ -32,6 +32,7 @@ void run(Control& control, int control_descriptor, int socket) noexcept {
     release();
     fail(control, "the attacher passed no file to record into");
   }
+  munmap(&control, sizeof control);
 }
 
 // close() would act on a pthread_cancel that waits for the borrowed thread: it would unwind out of us.

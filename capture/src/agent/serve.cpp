@@ -39,10 +39,20 @@ void write_message(Control& control, std::string_view text) noexcept {
   control.message[bytes] = '\0';
 }
 
-// The target's stderr is not ours: the attacher shows this.
+// The target's stderr is not ours: the attacher shows this. Takes the page away meanwhile, rather than a lock
+// that would stay held in a child that is forked now.
 void tell(std::string_view problem) noexcept {
-  Control* control = g_control.load();
-  if (control != nullptr) write_message(*control, problem);
+  Control* control = g_control.exchange(nullptr);
+  if (control == nullptr) return;
+  write_message(*control, problem);
+  g_control.store(control);
+}
+
+// Nothing is told in `control` any more.
+void stop_telling(Control& control) noexcept {
+  for (Control* told = &control; !g_control.compare_exchange_weak(told, nullptr); told = &control) {
+    std::this_thread::yield();
+  }
 }
 
 void set_state(Control& control, State state) {
@@ -180,6 +190,7 @@ void serve_claimed(Control& control, const OwnDescriptor& page, const Passed& pa
   } catch (const std::exception& error) {
     say(error.what());
   }
+  stop_telling(control);
   release();
   set_state(control, state);
 }

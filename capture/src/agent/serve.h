@@ -18,7 +18,7 @@ void fail(Control& control, std::string_view why) noexcept;
 
 // Waits for the attacher's go and for CUDA, records, and leaves how it ended in the page's state. `page` is
 // the descriptor of `control`. Without a passed output the capture makes its own file where the settings say.
-// The page must stay mapped: the library may have something to say later.
+// The page must stay mapped until then.
 void serve_claimed(Control& control, const OwnDescriptor& page, const Passed& passed) noexcept;
 
 }  // namespace ai_prof::agent

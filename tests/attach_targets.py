@@ -85,7 +85,7 @@ class Target:
     wait: str = "poll"
     cuda: bool = True
     cupti: str = "own"  # "own": mapped from the start; "late": it comes with us
-    launcher: bool = True
+    launches: int = 1  # kernels that a thread launches every ms
     allocators: int = 0
     standby: bool = False
     variables: dict[str, str] = field(default_factory=dict)
@@ -105,11 +105,11 @@ class Target:
         own = self.inside(self.libcupti)
         cupti = {"own": own, "late": f"+{own}", "none": "-"}[self.cupti]
         cuda = self.inside(driver) if self.cuda else "-"
-        rest = [cuda, cupti, "1" if self.launcher else "0", str(self.allocators)]
+        rest = [cuda, cupti, str(self.launches), str(self.allocators)]
         words = [*self.under, self.inside(built / "attach_target"), self.wait, self.inside(counters), *rest]
         with (self.folder / "stderr").open("wb") as errors:
             self.program = subprocess.Popen(words, stderr=errors, env=self.environment())
-        assert until(lambda: self.count("computed") > 0 and (not self.launcher or self.count("launched") > 0))
+        assert until(lambda: self.count("computed") > 0 and (not self.launches or self.count("launched") > 0))
 
     def environment(self) -> dict[str, str]:
         bare = environment(**self.variables)

@@ -106,7 +106,7 @@ def test_a_handler_runs_after_our_calls_and_ends_the_wait_as_the_kernel_would_ha
     wait: str, interrupted: int, start: Callable[..., Target], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    target = start(wait=wait, launcher=False)
+    target = start(wait=wait, launches=0)
 
     def come(thread: int) -> None:
         send(target, thread, signal.SIGUSR1)
@@ -123,7 +123,7 @@ def test_a_handler_runs_after_our_calls_and_ends_the_wait_as_the_kernel_would_ha
 def test_a_signal_that_the_program_ignores_ends_no_wait(
     wait: str, start: Callable[..., Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = start(wait=wait, launcher=False)
+    target = start(wait=wait, launches=0)
     when_held(monkeypatch, lambda thread: send(target, thread, IGNORED))
     sessions = attach([target.pid], tmp_path / "out", {})
     assert_wait_ended(target, 0)
@@ -145,7 +145,7 @@ def test_a_signal_that_stops_the_thread_before_us_is_passed_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     wait, number, interrupted = case
-    target = start(wait=wait, launcher=False)
+    target = start(wait=wait, launches=0)
     original, sent = Tracee.interrupt, []
 
     def interrupt(self: Tracee) -> None:
@@ -165,7 +165,7 @@ def test_a_signal_that_stops_the_thread_before_us_is_passed_on(
 def test_a_thread_that_is_cancelled_leaves_no_lock_behind(
     start: Callable[..., Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = start(wait="cancel", launcher=False)
+    target = start(wait="cancel", launches=0)
     when_held(monkeypatch, lambda _: target.ask())
     sessions = attach([target.pid], tmp_path / "out", {})
     assert until(lambda: target.count("waits") == 1)  # it was joined, and the loader serves
@@ -176,7 +176,7 @@ def test_a_thread_that_is_cancelled_leaves_no_lock_behind(
 def test_a_handler_that_jumps_out_of_the_wait_jumps_out_of_that_alone(
     start: Callable[..., Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = start(wait="jump", launcher=False)
+    target = start(wait="jump", launches=0)
     when_held(monkeypatch, lambda thread: send(target, thread, signal.SIGUSR1))
     sessions = attach([target.pid], tmp_path / "out", {})
     assert until(lambda: target.count("waits") == 1)
@@ -187,7 +187,7 @@ def test_a_handler_that_jumps_out_of_the_wait_jumps_out_of_that_alone(
 def test_a_thread_that_does_not_come_back_is_let_go(
     start: Callable[..., Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = start(wait="poll", launcher=False)
+    target = start(wait="poll", launches=0)
     monkeypatch.setattr(borrow, "_HOLD_SECONDS", 0.3)
     # So it looks when the thread has left our frame behind.
     monkeypatch.setattr(Tracee, "call", lambda _: Call(entry=False, number=-1, stack=0, result=0))
@@ -203,7 +203,7 @@ def test_a_thread_with_descriptors_of_its_own_is_not_borrowed(
     start: Callable[..., Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(borrow, "FIND_SECONDS", 0.2)
-    target = start(wait="apart", launcher=False)
+    target = start(wait="apart", launches=0)
     with pytest.raises(AttachRefusedError, match="no thread to borrow"):
         attach([target.pid], tmp_path / "out", {})
     # Where the kernel does not tell: what stands at the same number in the process's table is not touched.
@@ -242,7 +242,7 @@ def test_a_thread_that_starts_while_one_is_looked_for_is_borrowed(
 def test_a_file_that_came_to_stand_where_our_memfd_was_is_not_touched(
     start: Callable[..., Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = start(wait="poll", launcher=False)
+    target = start(wait="poll", launches=0)
     original = Borrowed.system_call
     standard_error = 2  # a file, which the target leaves empty
 

@@ -55,7 +55,7 @@ def test_a_thread_that_loads_a_library_is_not_borrowed(
 
 
 def test_a_busy_program_has_no_thread_to_borrow(start: Callable[..., Target], tmp_path: Path) -> None:
-    target = start(wait="none", launcher=False)
+    target = start(wait="none", launches=0)
     done = ai_prof("attach", "--pid", target.pid, "--output", tmp_path / "out")
     assert done.returncode == 4
     assert "no thread to borrow within 5 s" in done.stderr
@@ -97,7 +97,7 @@ def test_a_stopped_program_is_refused_and_stays_so(start: Callable[..., Target],
 
 
 def test_one_refusal_lets_go_of_all(start: Callable[..., Target], tmp_path: Path) -> None:
-    good, busy = start(), start(wait="none", launcher=False)
+    good, busy = start(), start(wait="none", launches=0)
     done = ai_prof("attach", "--pid", good.pid, "--pid", busy.pid, "--output", tmp_path / "out")
     assert done.returncode == 4
     assert not (tmp_path / "out").exists()

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "ai_prof/format.h"
+#include "core/give_back.h"
 #include "core/own_descriptor.h"
 
 namespace ai_prof {
@@ -39,6 +40,8 @@ class FileWriter {
 
   // Closes the descriptor. In a forked child this is the whole of letting go: nothing is buffered here.
   void close() noexcept { file_.close(); }
+  // Gives back its memory; nothing is written any more.
+  void forget() noexcept { give_back(scratch_); }
 
   const std::string& path() const { return path_; }
   std::uint64_t write_errors() const { return write_errors_; }

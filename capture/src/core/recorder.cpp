@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "core/give_back.h"
 #include "core/host.h"
 #include "core/json.h"
 #include "core/patience.h"
@@ -365,11 +366,11 @@ void Recorder::close_file() {
   const format::EndRecord end{monotonic_ns(), decided(), 0};
   write(format::kEnd, sizeof end, 1, std::as_bytes(std::span(&end, 1)));
   file_->close();
-  // What lives on is small: a process may be attached to many times.
+  file_->forget();
   batches_ = {};
   const std::lock_guard lock(text_mutex_);
-  ids_ = {};
-  pending_strings_ = {};
+  give_back(ids_);
+  give_back(pending_strings_);
 }
 
 }  // namespace ai_prof

@@ -43,6 +43,8 @@ class Window {
   // What the user must be told at the end; empty when the window did what was asked for.
   [[nodiscard]] std::string_view problem() const;
   void tell(Recorder& recorder) const;
+  // Gives back its memory; nothing is added any more.
+  void forget() { iterations_ = {}; }
 
  private:
   const Config& config_;

@@ -53,11 +53,13 @@ Recorder* CudaSource::start(const Config& config) {
   if (!begun) say("CUDA is not captured: " + error);
   if (!begun && config.attached) {  // the attacher is told, and wants no file
     source->inert_.store(true, std::memory_order_relaxed);
+    source->forget();
     return nullptr;
   }
   Recorder* recorder = Recorder::start(source->config_, *source, "cuda");
   if (recorder == nullptr) {  // leave the program as if we had never come
     if (begun) source->let_go();
+    source->forget();
     return nullptr;
   }
   source->describe(*recorder, error);
@@ -305,7 +307,6 @@ void CudaSource::finish(Recorder& recorder, format::EndReason reason) {
       tell_stuck(recorder);
     }
     window_.tell(recorder);
-    decoder_.forget();
   }
   if (!warnings_.empty()) recorder.meta("warnings", json_list(warnings_));
 }
@@ -326,8 +327,14 @@ bool CudaSource::read_last(Recorder& recorder, bool leaving) {
 // At exit CUPTI is left as it is.
 void CudaSource::leave(Recorder& recorder, format::EndReason) {
   inert_.store(true, std::memory_order_relaxed);
+  forget();
   if (!std::exchange(begun_, false) || Recorder::exiting()) return;
   if (let_go() && !left_.error.empty()) recorder.error(left_.error);
+}
+
+void CudaSource::forget() {
+  decoder_.forget();
+  window_.forget();
 }
 
 void CudaSource::forked() noexcept {

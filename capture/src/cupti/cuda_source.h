@@ -73,6 +73,8 @@ class CudaSource final : public Source {
   void fail(const std::string& error, Recorder& recorder);
   void judge(Recorder& recorder);
   void tell_stuck(Recorder& recorder);
+  // Gives back the memory of what is read: nothing is any more.
+  void forget();
 
   Config config_;
   CuptiApi api_;

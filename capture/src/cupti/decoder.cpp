@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/give_back.h"
 #include "cupti/device_facts.h"
 
 namespace ai_prof::cupti {
@@ -317,9 +318,9 @@ void Decoder::worked(std::uint32_t device, std::uint32_t context, Recorder& reco
 void Decoder::forget() {
   names_ = {};
   calls_.forget();
-  devices_ = {};
-  contexts_ = {};
-  ranges_ = {};
+  give_back(devices_);
+  give_back(contexts_);
+  give_back(ranges_);
   unfinished_ = {};
   ending_ = false;
 }

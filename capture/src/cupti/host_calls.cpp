@@ -1,5 +1,7 @@
 #include "cupti/host_calls.h"
 
+#include "core/give_back.h"
+
 namespace ai_prof::cupti {
 namespace {
 
@@ -72,11 +74,10 @@ void HostCalls::round(Recorder& recorder) {
 }
 
 void HostCalls::forget() {
-  // Not `= {}`, which keeps a vector's memory.
-  std::vector<std::uint32_t>().swap(runtime_);
-  std::vector<Call>().swap(fresh_);
-  std::vector<Call>().swap(waiting_);
-  names_.clear();
+  give_back(runtime_);
+  give_back(fresh_);
+  give_back(waiting_);
+  give_back(names_);
 }
 
 void HostCalls::finish(Recorder& recorder) {

@@ -1,12 +1,12 @@
 // A program to attach to: one thread waits in the call that WAIT names, again and again, and checks what
 // comes of it; others compute, allocate and launch kernels on the mock driver. It knows nothing of ai_prof.
-// Usage: attach_target WAIT COUNTERS CUDA CUPTI LAUNCHER ALLOCATORS
+// Usage: attach_target WAIT COUNTERS CUDA CUPTI LAUNCHES ALLOCATORS
 //   WAIT        poll, epoll, sleep, condition, semaphore, forever (poll without a time limit), jump (the
 //               same, and SIGUSR1 jumps out of it), cancel (the same, in a thread that is cancelled when
 //               asked), apart (poll in a thread with descriptors of its own) or none (compute only)
 //   COUNTERS    a file of at least a page, mapped: see Counters
 //   CUDA CUPTI  the mocks; "-" loads none (CUPTI "-": it is loaded late, by ai_prof)
-//   LAUNCHER    1: a thread that launches a kernel every ms
+//   LAUNCHES    a thread that launches so many kernels every ms; 0: none
 //   ALLOCATORS  threads that do nothing but malloc and free
 // Loads what CUDA_INJECTION64_PATH names, as the driver does. Ends when the counter `quit` is set.
 #include <dlfcn.h>
@@ -188,7 +188,7 @@ bool inject() {
   return reinterpret_cast<int (*)()>(dlsym(library, "InitializeInjection"))() == 1;
 }
 
-void launch(const char* cupti) {
+void launch(const char* cupti, int at_once) {
   void* mock = nullptr;
   std::uint32_t correlation = 0;
   for (; going(); std::this_thread::sleep_for(milliseconds(1))) {
@@ -197,15 +197,17 @@ void launch(const char* cupti) {
     if (mock == nullptr) mock = dlopen(cupti, RTLD_NOW | RTLD_NOLOAD);
     if (mock == nullptr) continue;
     const auto emit = reinterpret_cast<decltype(&::mock_emit)>(dlsym(mock, "mock_emit"));
-    const auto now = reinterpret_cast<decltype(&::mock_now)>(dlsym(mock, "mock_now"))();
+    auto now = reinterpret_cast<decltype(&::mock_now)>(dlsym(mock, "mock_now"))();
     const auto control = reinterpret_cast<decltype(&::mock_cupti)>(dlsym(mock, "mock_cupti"))();
     control->context_made = true;  // long before
-    const auto call =
-        ai_prof::test::call(CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000,
-                            now - 3000, ++correlation);
-    const auto record = ai_prof::test::kernel("step", now, now + 1000, correlation);
-    emit(&call, sizeof call);
-    emit(&record, sizeof record);
+    for (int i = 0; i < at_once; ++i, ++now) {
+      const auto call =
+          ai_prof::test::call(CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000,
+                              now - 3000, ++correlation);
+      const auto record = ai_prof::test::kernel("step", now, now + 1000, correlation);
+      emit(&call, sizeof call);
+      emit(&record, sizeof record);
+    }
     g_counters->subscribed = control->subscribed ? 1 : 0;
     g_counters->finalized = control->finalized;
   }
@@ -227,8 +229,8 @@ int main(int count, char** words) {
   const int epoll = epoll_create1(EPOLL_CLOEXEC);
   std::vector<std::thread> threads;
   threads.emplace_back(compute);
-  if (std::strcmp(words[5], "1") == 0)
-    threads.emplace_back(launch, words[4][0] == '+' ? words[4] + 1 : words[4]);
+  if (const int at_once = std::atoi(words[5]); at_once > 0)
+    threads.emplace_back(launch, words[4][0] == '+' ? words[4] + 1 : words[4], at_once);
   for (int i = std::atoi(words[6]); i > 0; --i) threads.emplace_back(allocate);
   const std::string_view how = words[1];
   if (how == "semaphore") threads.emplace_back(post);

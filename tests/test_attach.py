@@ -133,6 +133,17 @@ def test_attaches_that_come_to_nothing_leave_nothing(start: Callable[..., Target
     assert target.end() == 7
 
 
+def test_the_memory_of_the_buffers_is_given_back(start: Callable[..., Target], tmp_path: Path) -> None:
+    target = start(launches=60, variables={"MALLOC_ARENA_MAX": "1"})
+    before = target.resident_mb()
+    sessions = attach([target.pid], tmp_path / "out", {})
+    assert until(lambda: sessions[0].control.state == State.RECORDING)
+    assert until(lambda: target.resident_mb() > before + 6)
+    stop(sessions)
+    assert target.resident_mb() < before + 4
+    assert target.end() == 7
+
+
 def test_a_hundred_attaches_beside_allocator_load(
     start: Callable[..., Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

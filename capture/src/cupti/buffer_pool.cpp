@@ -115,4 +115,15 @@ void BufferPool::warm() noexcept {
   warm_ = wanted;
 }
 
+void BufferPool::cool() noexcept {
+  for (std::size_t word = 0; word < words_; ++word) {
+    std::uint64_t taken = 0;
+    for (std::size_t bit = 0; claim(free_[word], bit); taken |= std::uint64_t{1} << bit) {
+      madvise(slot_memory_ + (word * 64 + bit) * kSlotBytes, kSlotBytes, MADV_DONTNEED);
+    }
+    free_[word].fetch_or(taken, std::memory_order_release);
+  }
+  warm_ = 0;
+}
+
 }  // namespace ai_prof::cupti

@@ -53,6 +53,8 @@ class BufferPool {
   void round() noexcept { taken_.store(0, std::memory_order_relaxed); }
   // Touches what CUPTI will next write to, so that the program's threads do not fault there: at every turn.
   void warm() noexcept;
+  // Gives the memory of the slots that are not out back to the system, once no more are asked for.
+  void cool() noexcept;
 
   [[nodiscard]] std::size_t slots() const { return slots_; }
 
@@ -77,7 +79,7 @@ class BufferPool {
   std::atomic<std::uint32_t> taken_{0};  // in this round
   std::atomic<std::size_t> waiting_{0};
   BoundedQueue<Filled> filled_;
-  std::size_t warm_ = 0;  // bytes of each of the first slots
+  std::atomic<std::size_t> warm_{0};  // bytes of each of the first slots
 };
 
 }  // namespace ai_prof::cupti

@@ -329,7 +329,9 @@ void CudaSource::leave(Recorder& recorder, format::EndReason) {
   inert_.store(true, std::memory_order_relaxed);
   forget();
   if (!std::exchange(begun_, false) || Recorder::exiting()) return;
-  if (let_go() && !left_.error.empty()) recorder.error(left_.error);
+  if (!let_go()) return;
+  if (!left_.error.empty()) recorder.error(left_.error);
+  pool_.cool();
 }
 
 void CudaSource::forget() {

@@ -95,6 +95,7 @@ class Steps:
     name: str
     most: int | None = None
     capture: Path | None = None  # from the program's start
+    variables: dict[str, str] = field(default_factory=dict)  # of its environment
     program: subprocess.Popen[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -105,9 +106,10 @@ class Steps:
             words = [self.place.path / "raw", self.folder]
         if self.most is not None:
             words.append(self.most)
-        watched = {}
+        watched = dict(self.variables)
         if self.capture is not None:
-            watched = {"AI_PROF_ENABLE": "1", "AI_PROF_OUTPUT": str(self.capture), "AI_PROF_LEVEL": "api"}
+            output = {"AI_PROF_OUTPUT": str(self.capture)}
+            watched |= {"AI_PROF_ENABLE": "1", "AI_PROF_LEVEL": "api"} | output
         self.program = self.place.start(words, **watched)
 
     @property

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pytest
 from attach_runs import Place, Steady, Steps, capture_of, launches_found
+from resident import Resident
 
 from ai_prof.collect.attach import attach, stop
 from ai_prof.collect.control import State
@@ -244,10 +245,10 @@ def test_one_process_twenty_times(place: Place, decoding: Steps, row: Callable[.
         trace = open_trace(folder / str(number))
         seen.append(len(trace.kernels.start))
         assert launches_found(trace) > 0.9
-        grown.append(int(sessions[0].process.status()["VmRSS"].split()[0]) / 1024)
+        grown.append(Resident.of(decoding.program.pid))
     row("20 attaches to one process: fewest kernels", str(min(seen)), "> 0")
     row("20 attaches: a thread stood, median and longest ms", f"{np.median(stood):.1f}, {max(stood):.1f}")
-    row("20 attaches: grown from the 4th on, MB", f"{grown[-1] - grown[3]:.1f}")
+    row("20 attaches: grown from the 4th on", grown[-1].since(grown[3]))
     assert min(seen) > 0
 
 

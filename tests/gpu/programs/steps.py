@@ -10,6 +10,7 @@ step's end (CLOCK_MONOTONIC, ns) and its result.
 import json
 import sys
 import time
+from array import array
 from pathlib import Path
 
 
@@ -106,7 +107,7 @@ def main():
     kind, folder = sys.argv[1], Path(sys.argv[2])
     most = int(sys.argv[3]) if len(sys.argv) > 3 else sys.maxsize
     step = {"train": train, "decode": decode, "jax": with_jax}[kind]()
-    times, results = [], []
+    times, results = array("q"), array("d")  # small: its memory is looked at
 
     def take():
         results.append(step())
@@ -120,7 +121,7 @@ def main():
             (folder / "profiled.tmp").write_text(json.dumps(profile(take)))
             (folder / "profiled.tmp").rename(folder / "profiled.json")
             (folder / "profile").unlink()
-    (folder / "steps.json").write_text(json.dumps({"times": times, "results": results}))
+    (folder / "steps.json").write_text(json.dumps({"times": times.tolist(), "results": results.tolist()}))
 
 
 main()

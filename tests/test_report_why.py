@@ -399,9 +399,7 @@ def test_the_full_timelines_of_a_regression_lie_beside_the_report(tmp_path):
     folder = tmp_path / "capture"
     folder.mkdir()
     loop(12).write(folder)
-    workload.confirm_head = [
-        msgspec.structs.replace(run, capture=str(folder)) for run in workload.confirm_head
-    ]
+    workload.confirm_head = captured(workload, folder)
     page = write_reports(verdicts.build(workload, exit_code=1), tmp_path / "report")
     (written,) = (tmp_path / "report" / "timelines").iterdir()
     assert f'href="timelines/{written.name}"' in page.read_text()
@@ -409,14 +407,24 @@ def test_the_full_timelines_of_a_regression_lie_beside_the_report(tmp_path):
         assert json.load(file)["traceEvents"]
 
 
-def test_a_capture_that_is_gone_has_no_timeline_and_no_link(tmp_path):
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "its capture is not here"),
+        (b"", "its capture holds no device work"),
+        (b"junk", "its capture cannot be read"),
+    ],
+)
+def test_a_capture_without_anything_to_show_has_no_link_and_a_word_why(tmp_path, content, why):
     workload = verdicts.regressed_by_time()
-    workload.confirm_head = [
-        msgspec.structs.replace(workload.confirm_head[-1], capture=str(tmp_path / "gone"))
-    ]
+    capture = tmp_path / "h-1-0.aiprof"
+    if content is not None:
+        capture.write_bytes(content)
+    workload.confirm_head = captured(workload, capture)
     page = write_reports(verdicts.build(workload, exit_code=1), tmp_path / "report")
-    assert "ui.perfetto.dev" not in page.read_text()
-    assert workload.reason is Reason.REGRESSED
+    assert f"none of head: {why}" in page.read_text()
+    assert 'href="timelines/' not in page.read_text()
+    assert not (tmp_path / "report" / "timelines").exists()
 
 
 def test_a_timeline_that_cannot_be_written_is_a_usage_error(tmp_path):

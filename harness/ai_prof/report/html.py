@@ -79,9 +79,9 @@ class Section:
 
 @dataclass(frozen=True)
 class Beside:
-    """What lies beside a verdict: each workload's full timelines (words and address, relative to the page).
+    """What lies beside a verdict: each workload's timelines, and every build's latency, the oldest first.
 
-    And every build's latency, the oldest first.
+    Of a timeline the words and the address, relative to the page and empty where there is none.
     """
 
     links: Mapping[str, list[tuple[str, str]]] = field(default_factory=dict)

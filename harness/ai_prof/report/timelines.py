@@ -23,15 +23,18 @@ MOST = 10  # regressions, the strongest first
 def write_timelines(verdict: BuildVerdict, folder: Path) -> dict[str, list[tuple[str, str]]]:
     """Write the captures that stand behind each regression; their words and addresses, by workload.
 
-    A run whose capture is gone, or never was on this machine, has none.
+    A run whose capture is gone, or never was on this machine, or holds nothing, has no address; its words say
+    why.
     """
     regressed = [each for each in view.ordered(verdict.workloads) if each.reason is Reason.REGRESSED]
     links: dict[str, list[tuple[str, str]]] = {}
     for number, workload in enumerate(regressed[:MOST]):
         for label, run in _latest(workload).items():
             name = re.sub(r"[^\w.-]", "_", f"{number}-{workload.workload[:60]}-{label}") + ".json.gz"
-            if run.capture is not None and _write(Path(run.capture), folder / FOLDER / name):
-                links.setdefault(workload.workload, []).append((label, f"{FOLDER}/{name}"))
+            if run.capture is not None:
+                missing = _write(Path(run.capture), folder / FOLDER / name)
+                link = (f"none of {label}: {missing}", "") if missing else (label, f"{FOLDER}/{name}")
+                links.setdefault(workload.workload, []).append(link)
     return links
 
 
@@ -41,12 +44,17 @@ def _latest(workload: WorkloadVerdict) -> dict[str, Run]:
     return {label: runs[-1] for label, runs in sides.items() if runs}
 
 
-def _write(capture: Path, path: Path) -> bool:
-    """Write one; False where there is no capture that can be read."""
+def _write(capture: Path, path: Path) -> str:
+    """Write one; why there is none, empty where it is written."""
+    if not capture.exists():
+        return "its capture is not here"
     try:
         trace = open_trace(capture)
     except UsageError:
-        return False
+        return "its capture cannot be read"
+    drawn = tracks(trace)
+    if not drawn:
+        return "its capture holds no device work"
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_timeline(trace, path, tracks(trace))
-    return True
+    write_timeline(trace, path, drawn)
+    return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -101,6 +102,17 @@ def test_a_message_stays_one_line_whatever_the_name(tmp_path, capsys):
 def test_a_message_is_no_command_of_githubs_whatever_the_name(tmp_path, capsys):
     assert main(["summary", "--input", str(tmp_path / "##[stop-commands]x")]) == 2
     assert "# #[stop-commands]x does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["##[stop-commands]x", "\\##[group]###[error]"])
+def test_json_is_no_command_of_githubs_and_means_the_same_whatever_the_name(tmp_path, capsys, name):
+    folder = tmp_path / name
+    folder.mkdir()
+    path = af.Program().write(folder)
+    assert main(["summary", "--input", str(path), "--json"]) == 3
+    printed = capsys.readouterr().out
+    assert "##[" not in printed
+    assert json.loads(printed)["source"]["files"] == [str(path)]
 
 
 CODES = {

@@ -18,6 +18,12 @@ def encode(value: object) -> bytes:
         return msgspec.json.encode(_escaped(msgspec.to_builtins(value)))
 
 
+def for_people(value: object) -> str:
+    """JSON of a value with a line for each part; in a log of GitHub's, no name in it is a command."""
+    # Only a string can hold `##[`, which GitHub obeys anywhere in a line; escaped it means the same.
+    return msgspec.json.format(encode(value), indent=1).decode().replace("##[", r"\u0023#[")
+
+
 def _escaped(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from rich.table import Table
 
 from ai_prof.baselines import accepted, store
@@ -16,6 +15,7 @@ from ai_prof.errors import NothingToCompareError
 from ai_prof.gate import screen
 from ai_prof.gate.acceptance import note
 from ai_prof.gate.metrics import METRICS, Rules
+from ai_prof.json_text import for_people
 from ai_prof.report.format import NOTHING, change, plural, threshold, value
 from ai_prof.runs import workloads
 from ai_prof.runs.stored import LOCAL
@@ -58,7 +58,7 @@ def show(args: argparse.Namespace) -> int:
         held = contents(baseline, rules.get(baseline.workload, Rules()), priors)
         shown.append((path, baseline, held, accepted.load(path, baseline)))
     if args.json:
-        _print_json([_facts(*each) for each in shown])
+        print(for_people([_facts(*each) for each in shown]))
     else:
         for path, baseline, held, wanted in shown:
             _show(path, baseline, held, wanted)
@@ -69,7 +69,11 @@ def log(args: argparse.Namespace) -> int:
     """Print the logs, oldest entry first."""
     found = find(args)
     if args.json:
-        _print_json([{"workload": b.workload, "machine_key": b.machine_key, "log": b.log} for _, b in found])
+        print(
+            for_people(
+                [{"workload": b.workload, "machine_key": b.machine_key, "log": b.log} for _, b in found]
+            )
+        )
         return 0
     for _, baseline in found:
         table = Table(title=f"{baseline.workload}, {baseline.machine_key}", title_justify="left", box=None)
@@ -151,7 +155,3 @@ def _facts(path: Path, baseline: Baseline, held: list[Held], wanted: list[Accept
         "metrics": held,
         "accepted": wanted,
     }
-
-
-def _print_json(value: Any) -> None:
-    print(msgspec.json.format(msgspec.json.encode(value), indent=1).decode())

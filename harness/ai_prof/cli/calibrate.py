@@ -6,7 +6,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 from rich.table import Table
 
 from ai_prof.baselines import calibrated, store
@@ -17,6 +16,7 @@ from ai_prof.errors import NothingToCompareError, UsageError, WorkloadError
 from ai_prof.gate.calibration import Calibration, calibrate
 from ai_prof.gate.confirm import MIN_LAUNCHES
 from ai_prof.gate.model import LastCalibration
+from ai_prof.json_text import for_people
 from ai_prof.runs.stored import LOCAL
 from ai_prof.runs.workloads import find
 
@@ -64,8 +64,7 @@ def run(args: argparse.Namespace) -> int:
             seed=args.seed,
         )
     if args.json:
-        text = msgspec.json.encode({"schema": "ai-prof/calibration/1", "machines": made})
-        print(msgspec.json.format(text, indent=1).decode())
+        print(for_people({"schema": "ai-prof/calibration/1", "machines": made}))
     else:
         for key, calibration in made.items():
             show(key, calibration)

@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 from rich.table import Table
 from rich.text import Text
 
 from ai_prof.cli.console import OutputConsole
 from ai_prof.cli.reading import read
 from ai_prof.errors import EXIT_PASS
+from ai_prof.json_text import for_people
 from ai_prof.report import diff_html
 from ai_prof.report import diff_view as view
 from ai_prof.report import format as fmt
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
             file.write(diff_html.render(found).encode())
         sys.stderr.write(f"ai-prof: wrote {args.html}\n")
     if args.json:
-        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+        print(for_people(found))
     else:
         console = OutputConsole(soft_wrap=True, highlight=False, markup=False, emoji=False)
         console.width = max(console.width, _WIDTH)

@@ -7,11 +7,10 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from ai_prof.collect.doctor import COMPILER, Check, capturable, examine, exit_code
 from ai_prof.collect.doctor_facts import gather
 from ai_prof.errors import EXIT_ENVIRONMENT, EXIT_PASS, UsageError
+from ai_prof.json_text import for_people
 
 if TYPE_CHECKING:
     import argparse
@@ -41,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     code = exit_code(checks)
     if args.json:
         answer = {"schema": "ai-prof/doctor/1", "exit_code": code, "checks": checks, "facts": facts}
-        print(msgspec.json.format(msgspec.json.encode(answer)).decode())
+        print(for_people(answer))
     else:
         print("\n".join(map(line, checks)))
         print(verdict(checks))

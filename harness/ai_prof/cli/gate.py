@@ -8,9 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from ai_prof import json_text
 from ai_prof.baselines import history
 from ai_prof.cli.console import OutputConsole
 from ai_prof.cli.ending import end_in_order
@@ -18,6 +15,7 @@ from ai_prof.cli.gate_options import add_gate_options, make_request
 from ai_prof.cli.own_folder import make_own_folder
 from ai_prof.errors import EXIT_PASS, BaselineError, UsageError
 from ai_prof.gate.measured import Shard
+from ai_prof.json_text import for_people
 from ai_prof.report import annotations as github
 from ai_prof.report import shards, terminal
 from ai_prof.report.write import write_reports
@@ -121,7 +119,7 @@ def show(verdict: BuildVerdict, *, as_json: bool) -> None:
     """Print the verdict."""
     on_github = os.environ.get("GITHUB_ACTIONS") == "true"
     if as_json:
-        print(msgspec.json.format(json_text.encode(verdict), indent=1).decode())
+        print(for_people(verdict))
     else:
         # FORCE_COLOR asks for the table, which begins lines with what it breaks of a name: a command there.
         terminal.render(verdict, OutputConsole(force_terminal=False) if on_github else OutputConsole())

@@ -19,6 +19,7 @@ from ai_prof.errors import NothingToCompareError, UsageError
 from ai_prof.gate.changes import LEAST, change_points
 from ai_prof.gate.metrics import COUNTS, METRICS, TOTALS
 from ai_prof.gate.values import effect_of
+from ai_prof.json_text import for_people
 from ai_prof.report.format import NOTHING, change, count, count_change, number, plotted, printable, value
 from ai_prof.runs.stored import LOCAL
 
@@ -95,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
         say(f"left out {len(every) - len(known)} values of metrics that this ai-prof does not know")
     levels = [level for each in history.series(known).values() for level in levels_of(each)]
     if args.json:
-        print(msgspec.json.format(msgspec.json.encode(levels), indent=1).decode())
+        print(for_people(levels))
     else:
         show(levels)
     return 0

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from ai_prof.cli import say, shown
 from ai_prof.collect.attach import attached
 from ai_prof.errors import EXIT_PASS
+from ai_prof.json_text import for_people
 
 if TYPE_CHECKING:
     import argparse
@@ -33,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     if strange:
         say(f"left out {strange} that another version of ai-prof attached to, or that only pretend to be")
     if args.json:
-        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+        print(for_people(found))
         return EXIT_PASS
     for each in found:
         print(shown("{pid}  {state}  {output}".format_map(each)))

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from ai_prof.cli import say
 from ai_prof.cli.reading import read
 from ai_prof.cli.summary_text import render
 from ai_prof.errors import EXIT_NOTHING, EXIT_PASS
+from ai_prof.json_text import for_people
 from ai_prof.timeline.summary import summarise
 from ai_prof.trace.open import ACCEPTED
 from ai_prof.trace.writers.atomic import atomic_file
@@ -37,11 +36,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the summary; 3 when the capture holds no GPU work."""
     trace = read(args.input)
     summary = summarise(trace, args.window)
-    text = (
-        msgspec.json.format(msgspec.json.encode(summary)).decode()
-        if args.json
-        else render(summary, gaps=args.gaps)
-    )
+    text = for_people(summary) if args.json else render(summary, gaps=args.gaps)
     if args.output:
         with atomic_file(args.output) as file:
             file.write(f"{text}\n".encode())

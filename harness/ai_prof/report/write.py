@@ -6,10 +6,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from ai_prof import json_text
 from ai_prof.errors import UsageError
+from ai_prof.json_text import for_people
 from ai_prof.report import history_plot, html, junit, markdown, terminal
 from ai_prof.report.timelines import write_timelines
 
@@ -35,7 +33,7 @@ def write_reports(verdict: BuildVerdict, folder: Path, history: Sequence[Point] 
         links = write_timelines(verdict, folder)
         beside = html.Beside(links, history_plot.of(history, verdict))
         contents = {
-            "report.json": msgspec.json.format(json_text.encode(verdict), indent=1),
+            "report.json": for_people(verdict).encode(),
             "report.md": markdown.render(verdict).encode(),
             "comment.txt": terminal.plain(verdict).encode(),
             "junit.xml": junit.render(verdict).encode(),

@@ -63,3 +63,12 @@ def test_marks_that_cannot_be_told_apart_are_one_and_no_operation_is_lost(count)
     assert len(lane.start) <= 50
     assert sum(lane.count) == count
     assert lane.start == sorted(lane.start)
+
+
+def test_a_mark_of_several_bears_the_name_of_the_longest():
+    start = np.arange(1000, dtype=np.int64) * 1000
+    length = np.tile([10, 600], 500)
+    cut = typical._Cut(0, 1_000_000, ["device", "launch"].index)
+    lane = cut.lane(("gap", "gaps"), (start, start + length), lambda row: ["device", "launch"][row % 2], 50)
+    assert len(lane.name) <= 50
+    assert set(lane.name) == {1}

@@ -30,8 +30,9 @@ _NAME = 160
 class Lane(msgspec.Struct, frozen=True):
     """n marks of one kind; times are ns since the iteration's start, `name` positions in `Typical.names`.
 
-    A mark stands for `count` operations that lie too close to be told apart, and bears the first one's name;
-    `ns` is the sum of their lengths, none where that was not stored. `kind` is stream, gap, calls or waits.
+    A mark stands for `count` operations that lie too close to be told apart, and bears the name of the
+    longest; `ns` is the sum of their lengths, none where that was not stored. `kind` is stream, gap, calls or
+    waits.
     """
 
     kind: str
@@ -112,8 +113,9 @@ class _Cut:
         start, end = (np.clip(times, self.low, self.high) - self.low for times in marks)
         first = _groups(start, end, most, self.high - self.low)
         last = np.append(first[1:], len(start)) if len(start) else first
-        ends = [int(end[a:b].max()) for a, b in zip(first.tolist(), last.tolist(), strict=True)]
-        rows = [self.number(name(row)) for row in first.tolist()]
+        groups = list(zip(first.tolist(), last.tolist(), strict=True))
+        ends = [int(end[a:b].max()) for a, b in groups]
+        rows = [self.number(name(a + int((end - start)[a:b].argmax()))) for a, b in groups]
         spent = np.concatenate(([0], np.cumsum(end - start)))
         ns = (spent[last] - spent[first]).tolist()
         return Lane(kind, title, start[first].tolist(), ends, rows, (last - first).tolist(), ns)

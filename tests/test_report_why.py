@@ -32,7 +32,12 @@ def test_a_latency_that_is_not_shown_to_have_changed_is_not_called_longer():
     workload.cells = [each for each in workload.cells if each.metric != "iteration_ms"]
     workload.cells.append(verdicts.cell("iteration_ms", 0.2, p_adjusted=0.066))
     assert cause.sentences(workload)[0].startswith(
-        "The mean iteration takes 4.576 ms longer, which may be chance: the device waits "
+        "The mean iteration takes 4.576 ms longer, which may be chance; the device waits "
+    )
+    workload.cells[-1] = verdicts.cell("iteration_ms", -0.1, p_adjusted=0.066)
+    assert cause.sentences(workload)[0].startswith(
+        "The mean iteration of the runs in the middle takes 4.576 ms longer, the median one of all runs "
+        "1.240 ms less, which may be chance; the device waits "
     )
 
 
@@ -127,7 +132,7 @@ def test_more_synchronizes_say_where_they_are_and_what_follows_them():
     counts, time, *_ = cause.sentences(workload)
     assert counts == (
         "Each iteration has 8 more synchronizes: cudaDeviceSynchronize after gemm (6), "
-        "cudaStreamSynchronize (1)."
+        "cudaStreamSynchronize (1), elsewhere (1)."
     )
     assert "longer, because synchronizes emptied its queue" in time
     shadow = next(row for row in gaps.table(*gaps.compared(gaps.splits(workload))) if row.cause == "shadow")

@@ -162,23 +162,24 @@ def _time(workload: WorkloadVerdict) -> str:
     ranked = sorted(told, reverse=True)
     parts_told = [text for size, text in ranked if size >= TELLING * ranked[0][0]]
     said = (", and " if "," in parts_told[0] else " and ").join(parts_told)
-    return f"{_longer(latency, longer)}: the device {said}."
+    return f"{_longer(latency, longer)} the device {said}."
 
 
 def _longer(latency: Cell | None, longer: float) -> str:
     """Say how much longer an iteration takes in the mean, which has parts that add up: medians over runs.
 
     What the table calls latency is the median one, of confirmed rows a mean over all runs: on a noisy host it
-    may differ, or not be shown to have changed.
+    may differ, even in its direction, or not be shown to have changed. What may be chance is no sum of what
+    follows, which may be sure.
     """
-    if latency is None or latency.reason not in {Reason.REGRESSED, Reason.ACCEPTED}:
-        return f"The mean iteration takes {_ms(longer)} longer, which may be chance"
-    typical = (latency.candidate or 0.0) - (latency.baseline or 0.0)
-    if abs(typical - longer) <= APART * longer:
-        return f"An iteration takes {_ms(longer)} longer"
+    shown = latency is not None and latency.reason in {Reason.REGRESSED, Reason.ACCEPTED}
+    typical = (latency.candidate or 0.0) - (latency.baseline or 0.0) if latency else longer
+    end = ":" if shown else ", which may be chance;"
+    if abs(typical - longer) <= APART * longer if shown else typical >= 0:
+        return f"{'An' if shown else 'The mean'} iteration takes {_ms(longer)} longer{end}"
     return (
         f"The mean iteration of the runs in the middle takes {_ms(longer)} longer, "
-        f"the median one of all runs {_ms(abs(typical))} {_more(typical)}"
+        f"the median one of all runs {_ms(abs(typical))} {_more(typical)}{end}"
     )
 
 
@@ -272,8 +273,11 @@ def _sites(why: Why | None, delta: int) -> str:
         left -= abs(change)
     if not named:
         return ""
-    rest = f" and {fmt.plural(len(named) - SITES, 'other place')}" if len(named) > SITES else ""
-    return f": {', '.join(named[:SITES])}{rest}"
+    if len(named) > SITES:
+        return f": {', '.join(named[:SITES])} and {fmt.plural(len(named) - SITES, 'other place')}"
+    if left > 0:  # each run has them after another operation
+        named.append(f"elsewhere ({left:,})")
+    return f": {', '.join(named)}"
 
 
 def _often(change: StructureChange, why: Why | None) -> str:

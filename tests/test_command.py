@@ -92,6 +92,19 @@ def test_closed_streams_leave_the_exit_code(capture, closed):
     assert ai_prof(f'"$@" {closed}', "summary", "--input", "/no/such").returncode == 2
 
 
+@pytest.mark.parametrize("verb", ["gate", "attach", "baseline refresh", "report merge", "history"])
+def test_an_unknown_argument_is_answered_with_the_usage_of_its_verb(capsys, verb):
+    needed = {"attach": ["--pid", "1"], "baseline refresh": ["--reason", "new"], "report merge": ["d"]}
+    with pytest.raises(SystemExit, match="2"):
+        main([*verb.split(), *needed.get(verb, []), "--no-such-option"])
+    told = capsys.readouterr().err
+    assert told.startswith(f"usage: ai-prof {verb} [-h]")
+    assert told.endswith(f"ai-prof {verb}: error: unrecognized arguments: --no-such-option\n")
+    with pytest.raises(SystemExit, match="2"):
+        main(["--no-such-option", *verb.split(), *needed.get(verb, [])])
+    assert capsys.readouterr().err.endswith("ai-prof: error: unrecognized arguments: --no-such-option\n")
+
+
 def test_a_message_stays_one_line_whatever_the_name(tmp_path, capsys):
     assert main(["summary", "--input", str(tmp_path / "a\nb\x1b[31m\udcff")]) == 2
     message = capsys.readouterr().err

@@ -11,7 +11,7 @@ import signal
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ai_prof.errors import EXIT_FAULT, AiProfError, EnvironmentInvalidError
 from ai_prof.report.format import logged
@@ -73,6 +73,17 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+class _VerbParser(argparse.ArgumentParser):
+    """A verb's own parser; an argument that it does not know is answered with the verb's usage."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parse what the command's parser hands on, and would else complain of with its own usage."""
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return known, unknown
+
+
 def make_parser(verb: str | None) -> argparse.ArgumentParser:
     """The parser, with the arguments of `verb` alone filled in."""
     parser = argparse.ArgumentParser(
@@ -84,7 +95,9 @@ def make_parser(verb: str | None) -> argparse.ArgumentParser:
         "workload failed; 5 flagged, not settled; 70 a fault of ai-prof. `ai-prof run` ends as the program.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and end")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser] = parser.add_subparsers(
+        dest="verb", metavar="VERB", required=True, parser_class=_VerbParser
+    )
     for name, text in VERBS.items():
         sub = add_verb(verbs, name, text)
         if name == verb:
@@ -104,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the exit code."""
     prepare_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
-    verb = arguments[0] if arguments and arguments[0] in VERBS else None
+    verb = next((each for each in arguments if each in VERBS), None)
     try:
         args = make_parser(verb).parse_args(arguments)
         code = load(args.verb).run(args)

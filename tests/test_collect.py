@@ -118,6 +118,17 @@ def test_run_never_mixes_two_captures(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "already holds a capture" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("verb", [["attach", "--pid", "1", "--output"], ["run", "--output"]])
+def test_a_file_is_no_folder_to_record_into(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: list[str]
+) -> None:
+    file = tmp_path / "trace.json"
+    file.write_text("mine")
+    assert main([*verb, str(file), *(["--", "true"] if verb[0] == "run" else [])]) == 2
+    assert f"cannot record into {file}: it is a file; name another folder with" in capsys.readouterr().err
+    assert file.read_text() == "mine"
+
+
 def test_run_refuses_before_the_program_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_bytes(b"")
     program = ["--", sys.executable, "-c", f"open({str(tmp_path / 'ran')!r}, 'w')"]

@@ -24,8 +24,8 @@ def test_a_folder_of_the_users_stays_as_it_is(tmp_path):
 
 def test_what_cannot_be_written_is_told_with_the_remedy(tmp_path):
     (tmp_path / "file").touch()
-    for folder in (tmp_path / "file", tmp_path / "file" / "in"):
-        with pytest.raises(UsageError, match="name another"):
+    for folder, why in ((tmp_path / "file", "it is a file"), (tmp_path / "file" / "in", "Not a directory")):
+        with pytest.raises(UsageError, match=f"{why}; name another"):
             make_own_folder(folder, "name another")
 
 

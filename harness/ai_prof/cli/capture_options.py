@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ai_prof.cli.own_folder import reason
 from ai_prof.collect.environment import LEVELS
 from ai_prof.errors import UsageError
 
@@ -67,7 +68,7 @@ def make_folder(output: Path, *, new: bool) -> bool:
         tempfile.TemporaryFile(dir=output).close()
     except OSError as error:
         raise UsageError(
-            f"cannot record into {output}: {error.strerror}; name another folder with --output"
+            f"cannot record into {output}: {reason(output, error)}; name another folder with --output"
         ) from error
     if any(output.glob("*.aiprof")):
         raise UsageError(f"{output} already holds a capture: choose another --output")

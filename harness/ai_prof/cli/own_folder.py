@@ -31,4 +31,9 @@ def make_folder(folder: Path, remedy: str) -> None:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(ROOM_BYTES))
     except OSError as error:
-        raise UsageError(f"cannot write to {folder}: {error.strerror}; {remedy}") from error
+        raise UsageError(f"cannot write to {folder}: {reason(folder, error)}; {remedy}") from error
+
+
+def reason(folder: Path, error: OSError) -> str | None:
+    """Why a folder can't be made or written; of a file in its place, the system says that it exists."""
+    return "it is a file" if folder.is_file() else error.strerror

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,7 @@ def test_a_command_and_what_it_did(gpu_profile, example):
     assert profile.tag == profile.summary.tag
     assert len(profile.findings) == len(profile.summary.findings)
     assert repr(profile).startswith("<GPU profile: busy ")
+    assert len(repr(profile)) <= 240  # what pytest shows of it
     assert "each kernels 12, copies 2" in repr(profile)
     assert gpu_profile("python", example, "--iterations", "5", env=POCL).capture != profile.capture
 
@@ -125,7 +127,10 @@ def test_a_failed_assertion_says_what_the_gpu_did():
     done = run_pytest("--strict-markers", "--ai-prof-output", "kept", "test_gpu.py")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "where" in done.stdout
-    assert "<GPU profile: busy " in done.stdout
+    (shown,) = re.findall("where .* = (<GPU profile: busy .*>).gap", done.stdout)
+    assert re.search(r"; \d+ iterations of .* ms, each kernels 12, copies 2", shown)
+    assert re.search("-- Captured GPU profile call --+\nDevice 0 .* is idle .* of the time", done.stdout)
+    assert "\ncapture in kept/test_gpu.py--test_gap/capture-1\n" in done.stdout
     assert "cannot start nosuchprogram: No such file" in done.stdout
     assert "def __call__" not in done.stdout  # the test's line is shown, not ours
     assert "SKIPPED" in done.stdout

@@ -13,7 +13,7 @@ import pytest
 
 if TYPE_CHECKING:
     from ai_prof.pytest_gate import WorkloadFile
-    from ai_prof.runs.gpu_profile import Profiler
+    from ai_prof.runs.gpu_profile import GpuProfile, Profiler
 
 MARKER = (
     "gpu_profile(device='auto', level='api', timeout=300): how the fixture of that name captures: device is "
@@ -52,10 +52,16 @@ def pytest_configure(config: pytest.Config) -> None:
 def gpu_profile(request: pytest.FixtureRequest, tmp_path: Path) -> Profiler:
     """Run a command or a function under capture, in a fresh process: `gpu_profile("python", "step.py")`.
 
-    Returns a `GpuProfile`, whose figures a test asserts on: `assert profile.gap < 0.15`.
+    Returns a `GpuProfile`, whose figures a test asserts on: `assert profile.gap < 0.15`. Of a test that fails
+    pytest shows the summary of each profile, as `ai-prof summary` prints it.
     """
+    from ai_prof.cli.summary_text import render
     from ai_prof.runs.gpu_profile import Profiler
     from ai_prof.runs.nvml import gpu_count
+
+    def tell(profile: GpuProfile) -> None:
+        text = f"{render(profile.summary)}\ncapture in {profile.capture}"
+        request.node.add_report_section("call", "GPU profile", text)
 
     marker = request.node.get_closest_marker("gpu_profile")
     wanted: dict[str, Any] = {"device": "auto", "level": "api", "timeout": 300}
@@ -72,7 +78,7 @@ def gpu_profile(request: pytest.FixtureRequest, tmp_path: Path) -> Profiler:
     if (output := request.config.getoption("ai_prof_output")) is not None:
         name = "".join(c if c.isalnum() or c in "-_." else "-" for c in request.node.nodeid)
         folder = output / name
-    return Profiler(folder, device=wanted["device"], level=wanted["level"], timeout_s=wanted["timeout"])
+    return Profiler(folder, wanted["device"], wanted["level"], wanted["timeout"], tell)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> WorkloadFile | None:

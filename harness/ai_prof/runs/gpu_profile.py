@@ -117,32 +117,29 @@ class GpuProfile:
             raise UsageError("no iterations were found: repeat the step 20 times and more in the program")
 
     def __repr__(self) -> str:
-        """What a failed assertion shows: the figures, and what to do first."""
-        device = self.device
-        causes = sorted(device.gap_causes.items(), key=lambda item: -item[1])
-        parts = [f"{name} {100 * share:.1f} %" for name, share in causes if share >= 0.001]
-        found = device.iterations
-        by_cause = ", ".join(parts) or "none"
-        lines = [
-            f"busy {100 * device.kernel_busy:.1f} %, gap {100 * device.gap:.1f} % ({by_cause})",
-            f"{device.kernel_count} kernels of {device.kernel_mean_us:.1f} us, {device.sync_count} syncs",
+        """What a failed assertion shows beside the value: pytest cuts what is longer than 240 characters."""
+        device, found = self.device, self.device.iterations
+        causes = sorted(device.gap_causes.items(), key=lambda item: -item[1])[:2]
+        by_cause = ", ".join(f"{name} {100 * share:.1f} %" for name, share in causes if share >= 0.001)
+        counts = ", ".join(f"{name} {count}" for name, count in device.structure.items() if count)
+        parts = [
+            f"busy {100 * device.kernel_busy:.1f} %, gap {100 * device.gap:.1f} % ({by_cause or 'none'})",
+            f"{found.count} iterations of {found.median_ms:.3g} ms, each {counts}"
+            if found.count
+            else "no iterations found",
+            *(f"first: {name}" for name in self.findings[:1]),
         ]
-        if found.count:
-            counts = ", ".join(f"{name} {count}" for name, count in device.structure.items() if count)
-            lines.append(f"{found.count} iterations of {found.median_ms:.3g} ms, each {counts}")
-        else:
-            lines.append("no iterations found")
-        first = next(iter(self.summary.findings), None)
-        if first is not None:
-            lines.append(f"first: {first.id} ({first.severity}): {first.actions[0]}")
-        return f"<GPU profile: {'; '.join(lines)}; capture in {self.capture}>"
+        return f"<GPU profile: {'; '.join(parts)}>"
 
 
 class Profiler:
-    """Runs programs under capture, each in a process and a folder of its own."""
+    """Runs programs under capture, each in a process and a folder of its own; `tell` is told each profile."""
 
-    def __init__(self, folder: Path, *, device: Backend, level: str = "api", timeout_s: float = 300) -> None:
+    def __init__(
+        self, folder: Path, device: Backend, level: str, timeout_s: float, tell: Callable[[GpuProfile], None]
+    ) -> None:
         self.folder, self.device, self.level, self.timeout_s = folder, device, level, timeout_s
+        self._tell = tell
         self._numbers: Iterator[int] = itertools.count(1)
 
     def __call__(
@@ -184,7 +181,9 @@ class Profiler:
             raise EnvironmentInvalidError(
                 f"the program {how}; it said last:\n{_last(capture / 'stderr.txt')}"
             )
-        return read(capture)
+        profile = read(capture)
+        self._tell(profile)
+        return profile
 
 
 def read(capture: Path) -> GpuProfile:

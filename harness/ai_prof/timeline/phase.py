@@ -62,8 +62,9 @@ def _phase(operations: Operations, sequence: Sequence, period: Period, synced: F
 
     A training step begins after the last one's update of the model, with the readbacks that end it. Else an
     iteration begins with the upload of a batch, on the stream of the kernels; one on a stream of its own is
-    for the next. Without an upload the only synchronize ends an iteration; `synced` are the rows after one.
-    Where none of these fixes it, or several do, the longest recurring pause of the host decides.
+    for the next. Without an upload the only synchronize ends an iteration, or of several the only readback;
+    `synced` are the rows after a synchronize. Where none of these fixes it, or several do, the longest
+    recurring pause of the host decides.
     """
     ends = period.anchors[1:][period.equal][-_SAMPLE:]
     at = ends[:, None] - np.arange(period.size)[None, :]
@@ -80,6 +81,8 @@ def _phase(operations: Operations, sequence: Sequence, period: Period, synced: F
         begins = uploads
     elif waited.sum() == 1:
         begins = waited
+    elif (read := _after_readbacks(sequence)[rows]).sum() == 1:
+        begins = read
     return int(np.argmax((pause + 1) * begins))
 
 
@@ -90,6 +93,12 @@ def _after_updates(sequence: Sequence) -> Flags:
     flags = np.zeros(len(sequence), bool)
     flags[work[1:][updates[:-1] & ~updates[1:]]] = True
     return flags
+
+
+def _after_readbacks(sequence: Sequence) -> Flags:
+    """The first work after each run of readbacks; (n,)."""
+    read = sequence.token == READBACK_TOKEN
+    return np.concatenate(([False], read[:-1] & ~read[1:]))
 
 
 def _alike(sequence: Sequence, begins: I64) -> tuple[I8, I8]:

@@ -30,9 +30,9 @@ def run(name: str) -> Run:
     )  # fmt: skip
 
 
-def regressed(name: str) -> WorkloadVerdict:
+def regressed(name: str, base: str = "base") -> WorkloadVerdict:
     """The program with a fault against the same without."""
-    sides = seen("base"), seen(name)
+    sides = seen(base), seen(name)
     profiles = [[side.profile] if side.profile else [] for side in sides]
     counts = [
         StructureChange(name=count, baseline=before, candidate=after, reason=Reason.REGRESSED)
@@ -45,7 +45,7 @@ def regressed(name: str) -> WorkloadVerdict:
     )
     return WorkloadVerdict(
         workload="train", reason=Reason.REGRESSED, cells=[latency], structure=counts,
-        baseline_runs=[run("base")], candidate_runs=[run(name)],
+        baseline_runs=[run(base)], candidate_runs=[run(name)],
         explained=explain(*profiles, ("baseline", "candidate")),
     )  # fmt: skip
 
@@ -77,3 +77,10 @@ def test_what_was_built_in_is_said_first(fault, first, second):
     said = cause.sentences(regressed(fault))
     assert first in said[0]
     assert second in said[1]
+
+
+def test_what_six_synchronizes_cost_of_a_training_step_is_laid_to_them():
+    """The device waits for the host at short kernels long after the last of them."""
+    said = cause.sentences(regressed("torch_train_sync", "torch_train"))
+    assert said[0].startswith("Each iteration has 6 more synchronizes: cudaDeviceSynchronize after ")
+    assert "because synchronizes emptied its queue" in said[1]

@@ -53,7 +53,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     differ. `kernels` is the multiset of normalised kernel names of one iteration, None likewise.
     `metrics` holds None where a metric does not exist for the run (no copies: no overlap). `gap_causes_ms`
     are means over iterations and add up to the mean gap, while the metric `gap_ms` is the median one;
-    `sync_shadow_ms` is a part of that mean: what follows a synchronize until the host leads the device again.
+    `sync_shadow_ms` is a part of that mean: what there would not be if synchronizes did not block the host.
     `iteration_ms` are lengths of iterations in order: of thousands a part, drawn by chance.
     `session` is a name that ends with the host's boot, as "20260102T030405Z-0a1b2c3d".
     `profile` is the digest of the run's aligned profile, which is kept beside the runs. `captured` says how

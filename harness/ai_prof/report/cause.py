@@ -151,9 +151,11 @@ def _time(workload: WorkloadVerdict) -> str:
     keys = (gaps.WORK, *CAUSES)
     parts = {key: after.parts.get(key, 0.0) - before.parts.get(key, 0.0) for key in keys}
     work, waits = parts.pop(gaps.WORK), sum(parts.values())
-    # A synchronize that was there before empties the queue before whatever else takes longer.
+    # A synchronize that was there before empties the queue before whatever else takes longer, and a pause of
+    # the host that all the time goes to is worth more words than the synchronize that lets it be felt.
     more = any(change.name == "syncs" and change.candidate > change.baseline for change in workload.structure)
-    drained = parts["sync"] + after.sync_shadow_ms - before.sync_shadow_ms if more else 0.0
+    paused = max(parts["host"], parts["data"]) >= NEARLY_ALL * waits
+    drained = parts["sync"] + after.sync_shadow_ms - before.sync_shadow_ms if more and not paused else 0.0
     told = [(abs(waits), _waits(parts, drained)), (abs(work), _works(workload, work))]
     least = _least(before)
     latency = next((cell for cell in workload.cells if cell.metric == "iteration_ms"), None)

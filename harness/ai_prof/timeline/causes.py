@@ -10,7 +10,6 @@ start, before an upload or where the thread was seen in a data loader, else `hos
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -42,9 +41,8 @@ _LAUNCH, _SYNC, _DATA, _HOST, _WAIT, _DEVICE, _UNKNOWN = range(len(CAUSES))
 class GapCauses:
     """For each of CAUSES the gaps that have some of it, and its ns in each, which add up to the gaps.
 
-    `next_operation` is (n gaps,). `shadow` has, in the same form, the ns between a synchronize that drained
-    the device and the moment the host leads the device again by what it lost while it waited; no more than
-    that.
+    `next_operation` is (n gaps,). `shadow` has, in the same form, the ns that there would not be if no
+    synchronize that drained the device had made the host wait: it would have led by that time.
     """
 
     parts: tuple[tuple[I32, I64], ...]
@@ -78,11 +76,11 @@ class GapCauses:
 
 
 class _Drains(NamedTuple):
-    """Synchronizes that ended in a gap, at most one in each: (m,) gaps, rising, and when they were."""
+    """Gaps in which synchronizes ended: (m,) gaps, rising, how long the host waited, and their part of it."""
 
     gap: I64
-    start: I64
-    end: I64
+    waited: I64
+    inside: I64
 
 
 class _Piece(NamedTuple):
@@ -120,9 +118,7 @@ def gap_causes(
         ),
         following,
         _sync_shadow(
-            operations,
             gaps,
-            following,
             np.concatenate(hosts),
             _Drains(*map(np.concatenate, zip(*drains, strict=True))),
         ),
@@ -141,7 +137,7 @@ def _causes(states: _HostStates, gaps: Intervals, following: I32, iteration_star
     by_gap[:, _DEVICE] = np.where(ready <= states.latency_ns, ready, 0)
     by_gap[:, _WAIT] = ready - by_gap[:, _DEVICE]
     feeds = (operations.kind[following] == CopyKind.HOST_TO_DEVICE) | np.isin(gaps.end, iteration_starts)
-    drained = Intervals(np.full(len(gaps.start), -1, np.int64), np.full(len(gaps.start), -1, np.int64))
+    waited = np.zeros(len(gaps.start), np.int64)
     processes, threads = operations.process[following], operations.thread[following]
     for process, thread in _pairs(processes[hosts], threads[hosts]):
         mine = np.flatnonzero(hosts & (processes == process) & (threads == thread))
@@ -158,11 +154,9 @@ def _causes(states: _HostStates, gaps: Intervals, following: I32, iteration_star
         by_gap[mine, _HOST] = np.where(feeding, 0, outside)
         over = sync.end <= launched[mine[sync_gap]]  # and not waiting for the operation itself
         which = np.searchsorted(blocked.end, sync.end[over])
-        # Of several in one gap the last stays.
-        drained.start[mine[sync_gap[over]]] = blocked.start[which]
-        drained.end[mine[sync_gap[over]]] = sync.end[over]
-    drains = np.flatnonzero(drained.end >= 0).astype(np.int64)
-    return _Piece(by_gap, hosts, _Drains(drains, drained.start[drains], drained.end[drains]))
+        np.add.at(waited, mine[sync_gap[over]], blocked.end[which] - blocked.start[which])
+    drains = np.flatnonzero(waited).astype(np.int64)
+    return _Piece(by_gap, hosts, _Drains(drains, waited[drains], by_gap[drains, _SYNC]))
 
 
 def _pairs(processes: I32, threads: I64) -> list[tuple[int, int]]:
@@ -215,59 +209,36 @@ def _sum(pieces: Intervals, of: I64, count: int) -> I64:
     return total
 
 
-def _sync_shadow(
-    operations: Operations, gaps: Intervals, following: I32, hosts: npt.NDArray[np.bool_], drains: _Drains
-) -> tuple[I32, I64]:
-    """Gap after draining synchronizes, each up to where the host has its lead again.
+def _sync_shadow(gaps: Intervals, hosts: npt.NDArray[np.bool_], drains: _Drains) -> tuple[I32, I64]:
+    """Gap after draining synchronizes that there would not be if none had blocked.
 
-    Without the synchronize the host would have been ahead by the time it waited. Each gap until the next one
-    takes from that; the rest is made up once some operation waits for the device as long.
+    Without them the host would have been earlier by all the time it waited so far. Each gap that it decides
+    takes from what is left of that.
     """
-    if not len(drains.gap):
-        return np.zeros(0, np.int32), np.zeros(0, np.int64)
-    # What one synchronize does is over at the next: pieces that begin with one stand on their own.
-    wanted = np.arange(int(drains.gap[0]), len(following), _AT_ONCE)
-    firsts = np.unique(np.searchsorted(drains.gap, wanted))
-    firsts = firsts[firsts < len(drains.gap)]
+    lost = earlier = 0  # ns that the host waited before a piece, and by which its operations begin earlier
     rows, shadows = [], []
-    for first, last in itertools.pairwise([*firsts.tolist(), len(drains.gap)]):
-        some = _Drains(*(column[first:last] for column in drains))
-        begin = int(some.gap[0])
-        end = int(drains.gap[last]) if last < len(drains.gap) else len(following)
-        ours = gaps.end[begin:end] - gaps.start[begin:end]
-        after = some.gap - begin
-        ours[after] = gaps.end[some.gap] - np.maximum(gaps.start[some.gap], some.end)
-        ours[~hosts[begin:end]] = 0
-        shadow = _shadow_of(ours, _lead(operations, following, begin, end), after, some.end - some.start)
+    for begin in range(0, max(len(hosts), 1), _AT_ONCE):
+        some = slice(begin, begin + _AT_ONCE)
+        length = np.where(hosts[some], gaps.end[some] - gaps.start[some], 0)
+        mine = slice(*np.searchsorted(drains.gap, (begin, begin + len(length))))
+        ended = drains.gap[mine] - begin
+        waited = np.zeros(len(length), np.int64)
+        waited[ended] = drains.waited[mine]
+        before = np.append(earlier, _earlier(length, lost + np.cumsum(waited), earlier))
+        shadow = np.diff(before)
+        shadow[ended] -= np.minimum(shadow[ended], drains.inside[mine])  # that is no shadow but the wait
         found = np.flatnonzero(shadow)
         rows.append((begin + found).astype(np.int32))
         shadows.append(shadow[found])
+        lost, earlier = lost + int(waited.sum()), int(before[-1])
     return np.concatenate(rows), np.concatenate(shadows)
 
 
-def _shadow_of(ours: I64, lead: I64, after: I64, lost: I64) -> I64:
-    """The shadow in each gap, (n,), of which `ours` ns are the host's, and by which it led at its end `lead`.
+def _earlier(gap: I64, lost: I64, before: int) -> I64:
+    """By how much the operation after each gap would begin earlier, (n,), were the host by `lost` earlier.
 
-    Gap 0 is the first of `after`, (m,), the gaps in which a synchronize of `lost` ns ended.
+    x[i] = min(x[i-1] + gap[i], lost[i]), from `before` on: no gap gets below nothing.
     """
-    number = np.arange(len(ours))
-    of = np.repeat(np.arange(len(after)), np.diff(after, append=len(ours)))
-    total = np.cumsum(ours)
-    spent = total - (total - ours)[after][of]
-    lost = lost[of]
-    shadow = np.minimum(spent, lost) - np.minimum(spent - ours, lost)
-    leads = np.where(lead >= lost - spent, number, -1)
-    led = np.concatenate(([-1], np.maximum.accumulate(leads)[:-1]))
-    return np.where(after[of] > led, shadow, 0)
-
-
-def _lead(operations: Operations, following: I32, begin: int, end: int) -> I64:
-    """The longest that an operation between each of some gaps and the next waited for the device, ns."""
-    first, last = int(following[begin]), int(following[end - 1])
-    stop = max(int(following[end]), last + 1) if end < len(following) else len(operations)
-    launched = operations.launched[first:stop]
-    waited = np.where(launched >= 0, operations.start[first:stop] - launched, 0)
-    at = following[begin:end] - first
-    waited[at] = 0  # for these the device waited
-    lead: I64 = np.maximum.reduceat(waited, at)
-    return lead
+    total = np.cumsum(gap)
+    earlier: I64 = total + np.minimum(before, np.minimum.accumulate(lost - total))
+    return earlier

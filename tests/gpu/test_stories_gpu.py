@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from ai_prof.trace.model import Trace
 
 WORKLOADS = find(Path(__file__).parents[2] / "workloads")
+RECORD = Path(__file__).parent / "record"
+LOGS = "from marks import Marks; from programs import PROGRAMS; PROGRAMS['log'](Marks())"
 
 
 def captured(folder: Path, name: str, *arguments: str) -> Trace:
@@ -68,3 +72,15 @@ def test_the_gap_at_the_start_shrinks_as_workers_grow(tmp_path: Path, row: Calla
     assert waits[0] > waits[1] > waits[3]
     found = diff(traces[1], traces[3], FLOORS)
     assert found.kind == "accelerated"
+
+
+def test_a_slow_logging_call_is_named_by_the_stacks(tmp_path: Path, row: Callable[..., None]) -> None:
+    words = [sys.executable, "-m", "ai_prof", "run", "--stacks", "--level", "api", "--output", str(tmp_path)]
+    done = subprocess.run(
+        [*words, "--", sys.executable, "-c", LOGS], cwd=RECORD, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    summary = summarise(open_trace(tmp_path))
+    (host,) = (each for each in summary.findings if each.id == "gap-host")
+    row("slow logging: gaps at which the function is", f"{host.evidence['function_share']:.0%}")
+    assert str(host.evidence["function"]).startswith("write_log ")

@@ -2,11 +2,13 @@
 // attributes and the same flushes, and gives every buffer back unread. An injection library for the overhead
 // bench. FLOOR_CUPTI names the libcupti, FLOOR_LEVEL and FLOOR_GRAPHS are as AI_PROF_LEVEL and
 // AI_PROF_GRAPHS; FLOOR_KINDS names the kinds of record that are left out, as MEMSET,MARKER; FLOOR_SYNCS=kind
-// asks for CUPTI's own records of synchronizes as well.
+// asks for CUPTI's own records of synchronizes as well; FLOOR_DURATION is as AI_PROF_DURATION: it leaves
+// CUPTI then as ours does.
 #include <algorithm>
 #include <atomic>
 #include <bit>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <iterator>
@@ -33,6 +35,8 @@ std::atomic<std::uint64_t> g_free{~std::uint64_t{0}};
 std::atomic<bool> g_alive{false};
 std::mutex g_flushing;
 bool g_over = false;
+Config g_config;
+CUpti_SubscriberHandle g_subscriber = nullptr;
 
 struct Kind {
   std::string_view name;
@@ -61,11 +65,21 @@ void CUPTIAPI completed(CUcontext, std::uint32_t, std::uint8_t* buffer, std::siz
   g_free.fetch_or(std::uint64_t{1} << place, std::memory_order_release);
 }
 
-void flush_now_and_then() {
+void leave() {
+  cupti::disable(g_api, g_config);
+  const CUptiResult flushed = g_api.cuptiActivityFlushAll(1);
+  const CUptiResult left = g_api.cuptiUnsubscribe(g_subscriber);
+  if (flushed == CUPTI_SUCCESS && left == CUPTI_SUCCESS) return;
+  std::fprintf(stderr, "floor: leaving CUPTI failed with %d and %d\n", flushed, left);
+  std::_Exit(1);
+}
+
+void flush_now_and_then(std::chrono::steady_clock::time_point until) {
   for (;;) {
     std::this_thread::sleep_for(kFlushEvery);
     const std::lock_guard lock(g_flushing);
     if (g_over) return;
+    if (std::chrono::steady_clock::now() >= until) return leave();
     if (g_alive.load(std::memory_order_acquire)) g_api.cuptiActivityFlushAll(0);
   }
 }
@@ -102,14 +116,13 @@ CUptiResult CUPTIAPI enable_if_wanted(CUpti_ActivityKind kind) {
 }
 
 bool begin(std::string& error) {
-  Config config;
+  Config& config = g_config;
   config.level = variable("FLOOR_LEVEL") == "api" ? Level::kApi : Level::kKernel;
   config.graphs = variable("FLOOR_GRAPHS") == "graph" ? Graphs::kGraph : Graphs::kNode;
   std::vector<std::string> problems;
-  CUpti_SubscriberHandle subscriber = nullptr;
   if (!leave_out(variable("FLOOR_KINDS"), error)) return false;
   if (!cupti::load_cupti({variable("FLOOR_CUPTI")}, g_api, error)) return false;
-  if (!cupti::subscribe(g_api, subscriber, error)) return false;
+  if (!cupti::subscribe(g_api, g_subscriber, error)) return false;
   cupti::set_attributes(g_api, problems);
   if (g_api.cuptiActivityRegisterCallbacks(requested, completed) != CUPTI_SUCCESS) {
     error = "CUPTI takes no buffers";
@@ -123,7 +136,13 @@ bool begin(std::string& error) {
     error = "CUPTI has no records of synchronizes";
     return false;
   }
-  std::thread(flush_now_and_then).detach();
+  const std::string seconds = variable("FLOOR_DURATION");
+  auto until = std::chrono::steady_clock::time_point::max();
+  if (!seconds.empty()) {
+    until =
+        std::chrono::steady_clock::now() + std::chrono::milliseconds(std::lround(1e3 * std::stod(seconds)));
+  }
+  std::thread(flush_now_and_then, until).detach();
   std::atexit(end);
   return true;
 }

@@ -38,8 +38,9 @@ class Capture:
 
 NOTHING = Capture("nothing")
 AFTER = [
-    Capture(f"ours {level}, after its window", "ours", level, more={"AI_PROF_DURATION": str(WINDOW_S)})
+    Capture(f"{tool} {level}, after its window", tool, level, more={f"{prefix}_DURATION": str(WINDOW_S)})
     for level in ("kernel", "api")
+    for tool, prefix in (("floor", "FLOOR"), ("ours", "AI_PROF"))
 ]
 STANDBY = Capture("ours, standing by", "ours", "kernel", more={"AI_PROF_ENABLE": "standby"})
 CAPTURES = [

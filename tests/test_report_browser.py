@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -120,10 +121,10 @@ def test_no_two_words_of_a_drawing_cover_each_other(opened, sample, width):
     assert covered == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "width"), [("light", WIDE), ("dark", WIDE), ("light", NARROW)])
 @pytest.mark.parametrize("sample", ["mixed", "by time", "nasty", "no baseline", "disturbed", "diff"])
-def test_axe_finds_no_serious_violation(opened, sample, scheme):
-    page = opened(sample, color_scheme=scheme)
+def test_axe_finds_no_serious_violation(opened, sample, scheme, width):
+    page = opened(sample, width, color_scheme=scheme)
     page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
     found = axe.Axe().run(page).response["violations"]
     serious = [
@@ -157,16 +158,32 @@ def test_a_table_that_goes_on_is_shaded_at_its_edge_until_its_end(opened):
     assert edge() != begun
 
 
-@pytest.mark.parametrize("table", ["metrics", "counts"])
-def test_a_narrow_table_says_which_columns_a_wider_window_has(opened, table):
-    told = f"getComputedStyle(document.querySelector('table.{table} caption div'), '::after').content"
-    heads = f"document.querySelector('table.{table} thead').querySelectorAll('th')"
+def test_a_narrow_table_says_which_columns_a_wider_window_has(opened):
+    told = "getComputedStyle(document.querySelector('table.metrics caption div'), '::after').content"
+    heads = "document.querySelector('table.metrics thead').querySelectorAll('th')"
     missing = f"[...{heads}].filter((head) => !head.offsetWidth).map((head) => head.textContent)"
     narrow, wide = (opened("by structure", width) for width in (NARROW, WIDE))
     assert wide.evaluate(missing) == []
     assert wide.evaluate(told) == "none"
-    assert narrow.evaluate(missing)
-    assert all(head.lower() in narrow.evaluate(told).lower() for head in narrow.evaluate(missing))
+    *columns, verdict = narrow.evaluate(missing)
+    assert columns
+    assert all(head.lower() in narrow.evaluate(told).lower() for head in columns)
+    assert verdict == "Verdict"  # it stands below the row's name
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+@pytest.mark.parametrize("sample", ["mixed", "by time", "by structure", "nasty"])
+def test_every_row_has_its_verdict_once_for_eye_and_ear_at_every_width(opened, sample, width):
+    page = opened(sample, width)
+    page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+    rows = page.locator(":is(table.metrics, table.counts) tbody tr:not(.why-row)")
+    words = rows.evaluate_all("(rows) => rows.map((row) => row.lastElementChild.textContent)")
+    assert len(words) >= 4
+    shown = rows.evaluate_all("(rows) => rows.map((row) => row.innerText)")
+    assert [text.count(verdict) for text, verdict in zip(shown, words, strict=True)] == [1] * len(words)
+    for verdict in set(words):
+        name = re.compile(rf"\b{re.escape(verdict)}( |$)")
+        assert rows.and_(page.get_by_role("row", name=name)).count() >= words.count(verdict)
 
 
 def test_without_javascript_everything_is_there_to_read(opened):

@@ -46,6 +46,7 @@ def diff_of_long_names():
 
 PAGES = {
     **{name: partial(report_of, sample) for name, sample in SAMPLES.items()},
+    "every kind": partial(report_of, verdicts.every_kind),
     "large": partial(report_of, verdicts.large),
     "one run": partial(report_of, verdicts.one_run_of_base),
     "diff": diff_of_long_names,
@@ -121,8 +122,13 @@ def test_no_two_words_of_a_drawing_cover_each_other(opened, sample, width):
     assert covered == []
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", WIDE), ("dark", WIDE), ("light", NARROW)])
-@pytest.mark.parametrize("sample", ["mixed", "by time", "nasty", "no baseline", "disturbed", "diff"])
+@pytest.mark.parametrize(
+    ("sample", "scheme", "width"),
+    [
+        *((sample, scheme, WIDE) for sample in PAGES if sample != "large" for scheme in ("light", "dark")),
+        *((sample, "light", NARROW) for sample in PAGES),
+    ],
+)
 def test_axe_finds_no_serious_violation(opened, sample, scheme, width):
     page = opened(sample, width, color_scheme=scheme)
     page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")

@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
+from ai_prof.gate.metrics import METRICS
 from ai_prof.gate.model import (
     BuildVerdict,
     Cell,
@@ -318,6 +319,29 @@ def mixed() -> BuildVerdict:
         dirty=True,
         notes=["This pull request changes workloads/cl_train/main.py."],
     )
+
+
+def every_kind() -> BuildVerdict:
+    """Return a build with a regression of each metric and by each evidence, and a workload of each reason."""
+    bad: dict[str, Any] = {"reason": Reason.REGRESSED, "p": 0.001, "p_adjusted": 0.004}
+    found = []
+    for key, metric in METRICS.items():
+        name, effect = f"by_{key}", 0.3 * (metric.direction or 1)
+        if metric.role == "structure":
+            change = StructureChange(name=key, baseline=4, candidate=7, reason=Reason.REGRESSED)
+            found.append(workload(name, Reason.REGRESSED, evidence=Evidence.STRUCTURE, structure=[change]))
+            continue
+        made = cell(key, effect, evidence=Evidence.CONFIRMED, **bad)
+        if metric.role == "profile":
+            made = msgspec.structs.replace(
+                made, unit="us", place="host time between gemm and relu (operation 3)", effect=4.0, floor=2.0
+            )
+        found.append(workload(name, Reason.REGRESSED, evidence=Evidence.CONFIRMED, cells=[made]))
+    for evidence in (Evidence.REPEATED, Evidence.SCREEN):
+        flagged = cell("iteration_ms", 0.3, evidence=evidence, **bad)
+        found.append(workload(f"{evidence.value}", Reason.REGRESSED, evidence=evidence, cells=[flagged]))
+    rest = [workload(f"is_{reason.value}", reason, why="What the gate says of it.") for reason in Reason]
+    return build(*found, *rest, exit_code=1, summary="Everything regressed.")
 
 
 def disturbed() -> BuildVerdict:

@@ -136,6 +136,14 @@ def test_rows_of_fresh_runs_are_not_taken_for_the_stored_baseline():
     assert "<td>2025-01-10 10:29:00 UTC</td>" in page
 
 
+def test_what_takes_longer_stands_before_what_only_counts_more():
+    more = StructureChange(name="syncs", baseline=1, candidate=200, reason=Reason.REGRESSED)
+    slower = verdicts.regressed_by_time("slower")
+    slower.structure = [msgspec.structs.replace(more, candidate=2)]
+    counts = verdicts.workload("counts", Reason.REGRESSED, evidence=Evidence.STRUCTURE, structure=[more])
+    assert [each.workload for each in view.ordered([counts, slower])] == ["slower", "counts"]
+
+
 def test_workloads_stand_in_order_and_unchanged_ones_are_folded():
     page = html.render(verdicts.mixed())
     names = re.findall(r'<h2 id="workload-\d+-name">(.*?)</h2>', page)

@@ -259,15 +259,19 @@ def is_unchanged(workload: WorkloadVerdict) -> bool:
 
 
 def ordered(workloads: Iterable[WorkloadVerdict]) -> list[WorkloadVerdict]:
-    """Sort workloads by reason, then evidence, then the effect that each is headed by, then name."""
+    """Sort workloads by reason, then evidence, then the effect that each is headed by, then name.
 
-    def key(workload: WorkloadVerdict) -> tuple[int, int, float, str]:
+    A latency that changed comes before counts alone, whose shares say nothing of time.
+    """
+
+    def key(workload: WorkloadVerdict) -> tuple[int, int, bool, float, str]:
         lead = leading(workload)
+        slower = bool(lead) and lead[0].key == "iteration_ms"
         size = lead[0].size if lead else 0.0
         evidence = min(
             (_EVIDENCE_RANK[row.evidence] for row in lead), default=_EVIDENCE_RANK[workload.evidence]
         )
-        return _REASON_RANK[workload.reason], evidence, -size, workload.workload
+        return _REASON_RANK[workload.reason], evidence, not slower, -size, workload.workload
 
     return sorted(workloads, key=key)
 

@@ -100,9 +100,7 @@ def test_a_libcupti_is_brought_to_a_program_without_one(start: Callable[..., Tar
 def test_a_process_is_attached_again_and_again_without_growing(
     start: Callable[..., Target], tmp_path: Path
 ) -> None:
-    # Else a new thread may get a new arena of the allocator, of 1 MB, where others have not quite ended.
-    variables = {"MALLOC_ARENA_MAX": "1"}
-    target = start(wait="condition", allocators=2, launches=60, variables=variables)
+    target = start(wait="condition", allocators=2, launches=60)
     grown = []
     for number in range(20):
         sessions = attach([target.pid], tmp_path / f"out-{number}", {})
@@ -120,7 +118,7 @@ def test_a_process_is_attached_again_and_again_without_growing(
 
 
 def test_attaches_that_come_to_nothing_leave_nothing(start: Callable[..., Target], tmp_path: Path) -> None:
-    target = start(variables={"MALLOC_ARENA_MAX": "1", "MOCK_CUPTI_IS_HELD": "1"})
+    target = start(variables={"MOCK_CUPTI_IS_HELD": "1"})
     grown = []
     for number in range(10):
         sessions = attach([target.pid], tmp_path / f"out-{number}", {})
@@ -134,7 +132,7 @@ def test_attaches_that_come_to_nothing_leave_nothing(start: Callable[..., Target
 
 
 def test_the_memory_of_the_buffers_is_given_back(start: Callable[..., Target], tmp_path: Path) -> None:
-    target = start(launches=60, variables={"MALLOC_ARENA_MAX": "1"})
+    target = start(launches=60)
     before = target.resident_mb()
     sessions = attach([target.pid], tmp_path / "out", {})
     assert until(lambda: sessions[0].control.state == State.RECORDING)

@@ -146,10 +146,11 @@ FileWriter::Put FileWriter::block(format::BlockType type, std::uint32_t record_s
   const std::uint64_t size = sizeof header + payload.size() + padding;
   if (max_bytes_ != 0 && !may_pass_bound(type) && offset_ + size + kReserve > max_bytes_) return Put::kFull;
   header.crc = crc32c(payload, crc32c(bytes_of(header).first(offsetof(format::BlockHeader, crc))));
-  scratch_.assign(reinterpret_cast<const char*>(&header), sizeof header);
-  scratch_.append(reinterpret_cast<const char*>(payload.data()), payload.size());
-  scratch_.append(padding, '\0');
-  return append(bytes_of(scratch_)) ? Put::kWritten : Put::kFailed;
+  const std::span<const std::byte> head = bytes_of(header);
+  scratch_.assign(head.begin(), head.end());
+  scratch_.insert(scratch_.end(), payload.begin(), payload.end());
+  scratch_.resize(size);
+  return append(scratch_) ? Put::kWritten : Put::kFailed;
 }
 
 }  // namespace ai_prof

@@ -10,6 +10,7 @@
 
 #include "ai_prof/format.h"
 #include "core/give_back.h"
+#include "core/mapped_vector.h"
 #include "core/own_descriptor.h"
 
 namespace ai_prof {
@@ -56,7 +57,7 @@ class FileWriter {
   std::uint64_t max_bytes_;
   std::uint64_t offset_ = 0;
   std::uint64_t write_errors_ = 0;
-  std::string scratch_;
+  MappedVector<std::byte> scratch_;  // the block at hand
 };
 
 }  // namespace ai_prof

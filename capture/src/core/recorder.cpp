@@ -271,6 +271,7 @@ void Recorder::add_error(std::string_view what) {
 
 void Recorder::append(format::BlockType type, std::span<const std::byte> record) {
   Batch& batch = batches_[type];
+  if (batch.bytes.empty()) batch.bytes.reserve(kBatchBytes + record.size());
   batch.record_size = static_cast<std::uint32_t>(record.size());
   batch.bytes.insert(batch.bytes.end(), record.begin(), record.end());
   ++batch.count;

@@ -18,6 +18,7 @@
 #include "core/condition.h"
 #include "core/config.h"
 #include "core/file_writer.h"
+#include "core/mapped_vector.h"
 
 namespace ai_prof {
 
@@ -118,7 +119,7 @@ class Recorder {
     std::atomic<std::uint64_t> cupti_dropped{0};
   };
   struct Batch {
-    std::vector<std::byte> bytes;
+    MappedVector<std::byte> bytes;
     std::uint32_t record_size = 0;
     std::uint32_t count = 0;
   };

@@ -95,7 +95,7 @@ void HostCalls::write(const Call& call, Recorder& recorder) {
   recorder.add(format::kCall, call.record);
 }
 
-void HostCalls::write_outermost(std::vector<Call>& calls, Recorder& recorder) {
+void HostCalls::write_outermost(MappedVector<Call>& calls, Recorder& recorder) {
   for (const Call& call : calls) {
     const std::uint32_t correlation = call.record.correlation;
     if (runtime_slot(correlation) != correlation) write(call, recorder);

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 #include <unordered_map>
-#include <vector>
 
+#include "core/mapped_vector.h"
 #include "core/recorder.h"
 #include "cupti/calls.h"
 #include "cupti/layouts.h"
@@ -46,14 +46,14 @@ class HostCalls {
   std::uint32_t name_of(const CallRow* row, Recorder& recorder);
   format::CallRecord call_record(const Api& record, const CallRow& row, Recorder& recorder);
   void write(const Call& call, Recorder& recorder);
-  void write_outermost(std::vector<Call>& calls, Recorder& recorder);
+  void write_outermost(MappedVector<Call>& calls, Recorder& recorder);
   [[nodiscard]] std::uint32_t& runtime_slot(std::uint32_t correlation);
 
   // The correlations of the latest runtime calls, each at its own value modulo the size: ids count up.
-  std::vector<std::uint32_t> runtime_;
+  MappedVector<std::uint32_t> runtime_;
   // Driver calls end, and are recorded, before the runtime call around them.
-  std::vector<Call> fresh_;
-  std::vector<Call> waiting_;
+  MappedVector<Call> fresh_;
+  MappedVector<Call> waiting_;
   std::unordered_map<const CallRow*, std::uint32_t> names_;
   std::uint64_t launches_ = 0;
   Wanted wanted_;

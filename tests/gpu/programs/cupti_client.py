@@ -19,6 +19,9 @@ KINDS = (10, 9, 1, 22, 2, 17, 12, 5, 4)  # kernels, contexts, copies, sets, over
 CALLS = {"cuptiActivityEnableRuntimeApi": 5, "cuptiActivityEnableDriverApi": 4}
 CALL_IDS = 1024
 FORCED = 1
+SYSTEM_IDS = 1
+DEVICE_BUFFERS = {0: ctypes.c_size_t(3_200_000), 2: ctypes.c_size_t(64)}  # size, and most
+FOR_ALL_THREADS = {9: ctypes.c_uint8(0)}
 
 NUMBER = ctypes.POINTER(ctypes.c_size_t)
 REQUESTED = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), NUMBER, NUMBER)
@@ -58,6 +61,10 @@ def call(name, *words):
 
 def begin(subscriber, wishes):
     call("cuptiSubscribe", ctypes.byref(subscriber), called, None)
+    for attribute, value in (DEVICE_BUFFERS | FOR_ALL_THREADS).items():
+        size = ctypes.c_size_t(ctypes.sizeof(value))
+        call("cuptiActivitySetAttribute", attribute, ctypes.byref(size), ctypes.byref(value))
+    call("cuptiSetThreadIdType", SYSTEM_IDS)
     call("cuptiActivityRegisterCallbacks", requested, completed)
     for kind in KINDS:
         call("cuptiActivityEnable", kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 import signal
 import subprocess
@@ -364,7 +365,7 @@ def test_a_flush_that_does_not_return_holds_no_attach(start: Callable[..., Targe
     stuck.touch()
     words = ("attach", "--pid", target.pid, "--duration", "0.5", "--output")
     done = ai_prof(*words, tmp_path / "out")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 4, done.stderr
     assert "CUPTI's flush has not returned for" in done.stderr
     assert "The capture is incomplete" in done.stdout
     assert kernels(tmp_path / "out") > 0
@@ -377,5 +378,18 @@ def test_a_flush_that_does_not_return_holds_no_attach(start: Callable[..., Targe
     assert done.returncode == 0, done.stderr
     assert kernels(tmp_path / "third") > 0
     assert target.count("finalized") == 0
+    target.assert_goes_on()
+    assert target.end() == 7
+
+
+def test_a_full_disk_makes_a_capture_incomplete(start: Callable[..., Target], tmp_path: Path) -> None:
+    target = start(launches=60, under=("sh", "-c", 'trap "" XFSZ; exec "$@"', "sh"))
+    resource.prlimit(target.pid, resource.RLIMIT_FSIZE, (1 << 19, 1 << 19))
+    done = ai_prof("attach", "--pid", target.pid, "--duration", "0.5", "--output", tmp_path / "out")
+    assert done.returncode == 4, done.stderr
+    assert "can't write the capture's file: File too large" in done.stderr
+    assert "ai-prof: the capture is incomplete: " in done.stderr
+    assert "records lost. The disk refused what was written: free some space" in done.stderr
+    assert kernels(tmp_path / "out") > 0
     target.assert_goes_on()
     assert target.end() == 7

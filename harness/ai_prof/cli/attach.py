@@ -17,12 +17,14 @@ from ai_prof.cli.capture_options import (
     output_folder,
 )
 from ai_prof.cli.ending import end_in_order
+from ai_prof.cli.reading import read
 from ai_prof.cli.run import tell
 from ai_prof.collect.attach import Session, attach, size_of, stop, watch
 from ai_prof.collect.control import State
 from ai_prof.collect.stacks import Samplers
 from ai_prof.collect.tree import cuda_processes
 from ai_prof.errors import EnvironmentInvalidError, NothingToCompareError, UsageError
+from ai_prof.timeline.capture_findings import incomplete
 
 if TYPE_CHECKING:
     import argparse
@@ -108,7 +110,7 @@ def follow(sessions: Sequence[Session]) -> None:
 
 
 def conclude(sessions: Sequence[Session], output: Path) -> int:
-    """Tell what was recorded. Raises when a capture failed or nothing used CUDA."""
+    """Tell what was recorded. Raises when a capture failed, lacks something, or nothing used CUDA."""
     told = [failure(session, output) for session in sessions]
     if failures := [each for each in told if each]:
         whole = [session for session, each in zip(sessions, told, strict=True) if not each]
@@ -119,7 +121,11 @@ def conclude(sessions: Sequence[Session], output: Path) -> int:
         msg = "no process used CUDA in that time: there is nothing to show"
         raise NothingToCompareError(msg)
     say(f"capture in {output}")
-    return tell(output, sys.stdout)
+    trace = read(output)
+    code = tell(trace, sys.stdout)
+    if missing := incomplete(trace):
+        raise EnvironmentInvalidError(f"the capture is incomplete: {'; '.join(missing)}")
+    return code
 
 
 def failure(session: Session, output: Path) -> str | None:

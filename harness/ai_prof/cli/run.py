@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import TextIO
 
+    from ai_prof.trace.model import Trace
+
 FORK_S = 0.3
 ANSWERED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PYTHON_STARTS_S = 10.0
@@ -80,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
             "nothing was captured: the program used no CUDA and no OpenCL device, "
             "or a line above says why its capture stayed off"
         )
-    return tell(output, sys.stderr)  # standard output is the program's
+    return tell(read(output), sys.stderr)  # standard output is the program's
 
 
 def wait(command: list[str], env: dict[str, str], stacks: Path | None) -> int:
@@ -165,8 +167,8 @@ def worked(output: Path) -> bool:
         return True
 
 
-def tell(output: Path, to: TextIO) -> int:
-    """Print the summary of the capture in `output`."""
-    summary = summarise(read(output))
+def tell(trace: Trace, to: TextIO) -> int:
+    """Print the summary of a capture; the exit code."""
+    summary = summarise(trace)
     print(render(summary), file=to)
     return 0 if summary.devices else NothingToCompareError.exit_code

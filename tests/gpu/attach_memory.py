@@ -24,6 +24,7 @@ from resident import Resident
 
 from ai_prof.collect.attach import attach, stop
 from ai_prof.collect.control import State
+from ai_prof.errors import AiProfError, EnvironmentInvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,7 +58,7 @@ def attach_once(pid: int, folder: Path, level: str) -> None:
     time.sleep(WINDOW_S)
     stop(sessions)
     if sessions[0].control.state != State.ENDED:
-        sys.exit(f"no capture: {sessions[0].control.message}")
+        raise EnvironmentInvalidError(f"no capture: {sessions[0].control.message}")
     shutil.rmtree(folder)
 
 
@@ -106,20 +107,25 @@ def of_client(name: str, client: subprocess.Popen[str], rounds: int) -> Iterator
         source.write("\n")
         source.flush()
         if not (line := sink.readline()):
-            sys.exit(f"{name} ended with {client.wait()}")
+            raise EnvironmentInvalidError(f"{name}: ended with {client.wait()}")
         recorded, free = line.split()
         return f", {int(recorded) >> 20} MB recorded so far, {free} buffers free"
 
     yield from watch(name, client.pid, rounds, take)
 
 
-def show(lines: Iterator[str]) -> None:
-    """Print each as it comes."""
-    for line in lines:
-        print(line, flush=True)
+def show(lines: Iterator[str]) -> bool:
+    """Print each as it comes, and what ends them early; whether nothing did."""
+    try:
+        for line in lines:
+            print(line, flush=True)
+    except (AiProfError, OSError) as error:
+        print(f"{type(error).__name__}: {error}", flush=True)
+        return False
+    return True
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
         allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -128,6 +134,7 @@ def main() -> None:
     place = Place.make()
     started: dict[str, Steps] = {}
     clients: dict[str, subprocess.Popen[str]] = {}
+    whole: list[bool] = []
     try:
         for number, name in enumerate(LEVELS):
             variables = without_nvml(place) if name == NO_NVML else {}
@@ -140,10 +147,9 @@ def main() -> None:
             steps.program.send_signal(signal.SIGSTOP)  # until it is its turn
         for name, steps in started.items():
             steps.program.send_signal(signal.SIGCONT)
-            show(attached(name, steps, rounds))
-            steps.end()
-        for name, client in clients.items():
-            show(of_client(name, client, rounds))
+            whole.append(show(attached(name, steps, rounds)))
+            steps.kill()
+        whole += [show(of_client(name, client, rounds)) for name, client in clients.items()]
     finally:
         for steps in started.values():
             steps.kill()
@@ -151,7 +157,8 @@ def main() -> None:
             client.kill()
             client.communicate()
         shutil.rmtree(place.path, ignore_errors=True)
+    return 0 if all(whole) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -123,7 +123,7 @@ PARTS = (
     Part("attach", 200, 450, (*PYTEST, "tests/gpu/test_attach_gpu.py"), OF_PYTEST),
     Part(
         "attach-memory", 150, 300, ("tests/gpu/attach_memory.py",),
-        r": from round|: alone for|^  [+-]\d|^no capture|^client.* ended with|^\w*Error",
+        r": from round|: alone for|^  [+-]\d|^\w*Error",
     ),
     Part(
         "workloads", 330, 570, ("tests/gpu/check_workloads.py", "--jobs", "8", "--out", "{out}"),

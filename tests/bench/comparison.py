@@ -46,7 +46,6 @@ WATCHED = {
 }
 COST_HEAD = ("capture", "added to a tiny operation, us", "90 %", "a busy step, of none", "90 %")
 SPEED_HEAD = ("trace", "tool", "s", "processor's s", "MiB")
-SETTLED = "fresh runs"  # in the name of the rule that needs them
 GATE_HEAD = ("rule", "simulated: alarms", "found", "recorded: alarms", "found")
 
 # What a tool is not for, by its own documentation.
@@ -154,9 +153,7 @@ def rules(gate: str) -> list[list[str]]:
                     _percent(cell) for fault, cell in zip(faults, cells, strict=True) if fault[:1] != "+"
                 )
         for rule, shares in found.items():
-            # A recording with too few runs of a fault settles none: that is no share of 0.
-            open_ = SETTLED in rule and not any(shares)
-            share = NOT_MEASURED if open_ else f"{statistics.fmean(shares):.0f} %"
+            share = f"{statistics.fmean(shares):.0f} %"
             made.setdefault(rule, [rule]).extend([f"{max(alarms[rule]):g} %", share])
     return list(made.values())
 

@@ -234,6 +234,21 @@ def test_synchronizes_and_their_shadow_are_the_gap_that_there_is_not_without_the
     assert abs(gone - causes.total()["sync"] - causes.sync_shadow) <= 7_000
 
 
+def test_a_process_that_waits_casts_no_shadow_on_another(tmp_path):
+    waits, pauses = af.Program(pid=1), af.Program(pid=2)
+    waits.launch("k", 400_000)
+    waits.synchronize()
+    waits.launch("k", 1_000)
+    alone = native.read([waits.write(tmp_path, "h-1-0.aiprof")])
+    pauses.now = waits.now + 10_000
+    for _ in range(2):
+        pauses.launch("k", 1_000)
+        pauses.work(100_000)
+    both = native.read([tmp_path / "h-1-0.aiprof", pauses.write(tmp_path, "h-2-0.aiprof")])
+    shadows = [device_timeline(trace, 0, "span").causes.sync_shadow for trace in (alone, both)]
+    assert shadows[0] == shadows[1]
+
+
 def waiting_program(seed: int, blocks: bool) -> af.Program:
     rng, program = random.Random(seed), af.Program()
     for _ in range(rng.randint(5, 80)):

@@ -120,6 +120,7 @@ def gap_causes(
         _sync_shadow(
             gaps,
             np.concatenate(hosts),
+            operations.process[following],
             _Drains(*map(np.concatenate, zip(*drains, strict=True))),
         ),
     )
@@ -209,15 +210,32 @@ def _sum(pieces: Intervals, of: I64, count: int) -> I64:
     return total
 
 
-def _sync_shadow(gaps: Intervals, hosts: npt.NDArray[np.bool_], drains: _Drains) -> tuple[I32, I64]:
-    """Gap after draining synchronizes that there would not be if none had blocked.
+def _sync_shadow(
+    gaps: Intervals, hosts: npt.NDArray[np.bool_], processes: I32, drains: _Drains
+) -> tuple[I32, I64]:
+    """Gap after draining synchronizes that there would not be if none had blocked its process; rows rise."""
+    of = processes[drains.gap]
+    found = [
+        _shadow_of_process(
+            gaps, hosts & (processes == process), _Drains(*(part[of == process] for part in drains))
+        )
+        for process in np.unique(of).tolist()
+    ]
+    if not found:
+        return np.zeros(0, np.int32), np.zeros(0, np.int64)
+    rows, ns = (np.concatenate(column) for column in zip(*found, strict=True))
+    order = np.argsort(rows, kind="stable")
+    return rows[order], ns[order]
 
-    Without them the host would have been earlier by all the time it waited so far. Each gap that it decides
-    takes from what is left of that.
+
+def _shadow_of_process(gaps: Intervals, hosts: npt.NDArray[np.bool_], drains: _Drains) -> tuple[I32, I64]:
+    """The shadow in the gaps that one process decides.
+
+    It would have been earlier by all the time it waited so far, and each gap takes from what is left of that.
     """
     lost = earlier = 0  # ns that the host waited before a piece, and by which its operations begin earlier
     rows, shadows = [], []
-    for begin in range(0, max(len(hosts), 1), _AT_ONCE):
+    for begin in range(0, len(hosts), _AT_ONCE):
         some = slice(begin, begin + _AT_ONCE)
         length = np.where(hosts[some], gaps.end[some] - gaps.start[some], 0)
         mine = slice(*np.searchsorted(drains.gap, (begin, begin + len(length))))

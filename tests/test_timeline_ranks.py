@@ -14,8 +14,21 @@ LAYER_NS, LAYERS, REDUCE_NS = 200_000, 20, 300_000
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
 
 
-def job(folder, ranks, iterations=12, *, late_ns=(), reduce_ns=REDUCE_NS, boot_apart=0, clock_error=0):
-    """Files of all ranks; `late_ns` is by rank what its host adds to each iteration."""
+def job(
+    folder,
+    ranks,
+    iterations=12,
+    *,
+    late_ns=(),
+    reduce_ns=REDUCE_NS,
+    boot_apart=0,
+    clock_error=0,
+    hidden=False,
+):
+    """Files of all ranks; `late_ns` is by rank what its host adds to each iteration.
+
+    With `hidden` every rank computes on another stream until the all-reduce has ended.
+    """
     draw = random.Random(1)
     programs = [
         af.Program(pid=100 + r, rank=r, host=f"h{r}", boot_id=f"b{r if boot_apart else 0}")
@@ -37,6 +50,8 @@ def job(folder, ranks, iterations=12, *, late_ns=(), reduce_ns=REDUCE_NS, boot_a
             arrivals.append(program.free[7] - r * boot_apart)
         ends = max(arrivals) + reduce_ns
         for r, program in enumerate(programs):
+            if hidden:
+                program.launch("side", ends + r * boot_apart - program.now - 10_000, stream=8)
             program.launch(NCCL, ends + r * boot_apart - program.free[7])
             program.launch("adam", 100_000)
             program.synchronize()
@@ -81,6 +96,12 @@ def test_the_text_names_it_after_its_cause_and_before_what_it_brings_about(tmp_p
     assert "waits for input data at the start of iterations on rank 1" in steps[0]
     assert "Rank 1 comes late to communication (last at 100% of the collectives)" in steps[1]
     assert not any("no computing hides" in step for step in steps)
+
+
+def test_a_wait_that_computing_hides_costs_nothing(tmp_path, capsys):
+    found = summary(capsys, job(tmp_path, 2, late_ns=(0, 1_000_000), hidden=True))
+    assert found["ranks"][1]["late_ms"] == pytest.approx(1.0, rel=0.05)
+    assert "late-rank" not in {finding["id"] for finding in found["findings"]}
 
 
 def test_even_ranks_have_no_straggler(tmp_path, capsys):

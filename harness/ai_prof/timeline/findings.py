@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ai_prof.timeline.device import DeviceTimeline
-    from ai_prof.timeline.ranks import RankSummary
+    from ai_prof.timeline.ranks import LateRank
     from ai_prof.timeline.sync_sites import SyncUse
     from ai_prof.trace.model import I64, Trace
 
@@ -80,7 +80,7 @@ def _rank(found: tuple[int, Finding]) -> tuple[int, int, float]:
 
 
 def _device_findings(
-    trace: Trace, timeline: DeviceTimeline, late: RankSummary | None
+    trace: Trace, timeline: DeviceTimeline, late: LateRank | None
 ) -> list[tuple[int, Finding]]:
     """With kinds. 0: gaps and what makes them; 1: the number of kernels; 2: copies and kernels; 3: notes."""
     return [
@@ -209,10 +209,10 @@ def _sync_severity(timeline: DeviceTimeline, saves: int) -> Severity:
     return "critical" if _starved(timeline) and saves >= GAP_HEALTHY * busy.window else "warning"
 
 
-def _communication(trace: Trace, timeline: DeviceTimeline, late: RankSummary | None) -> list[Finding]:
+def _communication(trace: Trace, timeline: DeviceTimeline, late: LateRank | None) -> list[Finding]:
     """Communication that nothing hides, but for the wait for a late rank, which has a finding of its own."""
     busy = timeline.busy
-    waiting = late.late_ms or 0.0 if late and late.device != timeline.device else 0.0
+    waiting = late.costs_ms if late and late.rank.device != timeline.device else 0.0
     exposed = comm_exposed(timeline.operations, trace.names, busy.low, busy.high)
     saves = exposed - waiting * 1e6 * timeline.iterations_in_window
     if saves < EXPOSED * busy.window or not exposed:

@@ -8,7 +8,7 @@ Clocks only say which kernels are of one collective, and those of two hosts are 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
@@ -47,6 +47,16 @@ class RankSummary(msgspec.Struct, frozen=True):
     last_share: float | None
 
 
+class LateRank(NamedTuple):
+    """The rank that the others wait for most, and what that costs them at most: ms an iteration.
+
+    Waiting that computing hides costs nothing.
+    """
+
+    rank: RankSummary
+    costs_ms: float
+
+
 @dataclass(frozen=True, slots=True)
 class _Collectives:
     """Durations in ns of the same collectives on each rank, (ranks, n)."""
@@ -83,19 +93,22 @@ def rank_summaries(trace: Trace, timelines: Sequence[DeviceTimeline]) -> list[Ra
     ]
 
 
-def late_rank(trace: Trace, timelines: Sequence[DeviceTimeline]) -> RankSummary | None:
+def late_rank(trace: Trace, timelines: Sequence[DeviceTimeline]) -> LateRank | None:
     """The rank that the others wait for most, where that is worth a word."""
     ranks = [rank for rank in rank_summaries(trace, timelines) if rank.late_ms is not None]
     late = max(ranks, key=lambda rank: rank.late_ms or 0.0, default=None)
-    return late if late and late.late_ms and late.late_ms >= NOTABLE * late.iteration_ms else None
+    if late is None or not late.late_ms:
+        return None
+    costs_ms = min(late.late_ms, max(rank.comm_exposed_ms for rank in ranks if rank is not late))
+    return LateRank(late, costs_ms) if costs_ms >= NOTABLE * late.iteration_ms else None
 
 
-def late_finding(late: RankSummary) -> Finding:
+def late_finding(late: LateRank) -> Finding:
     """What a late rank costs the others."""
-    ms = late.late_ms or 0.0
-    share = ms / late.iteration_ms if late.iteration_ms else 0.0
+    rank, costs_ms = late
+    share = costs_ms / rank.iteration_ms if rank.iteration_ms else 0.0
     severity: Severity = "critical" if share >= GAP_STARVED else "warning" if share >= EXPOSED else "info"
-    return Finding("late-rank", severity, msgspec.to_builtins(late), ms, list(ACTIONS["late-rank"]))
+    return Finding("late-rank", severity, msgspec.to_builtins(rank), costs_ms, list(ACTIONS["late-rank"]))
 
 
 def _summary(

@@ -96,7 +96,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def init(session: nox.Session) -> None:
-    """Run what others install: `ai-prof init`'s noxfile, the action, a release; takes minutes."""
+    """Run what others install (`ai-prof init`'s noxfile, the action, a release) and CI's sessions; slow."""
     install(session, *TEST_TOOLS)
     session.run(
         "pytest", "-m", "long", "tests/test_init.py", "tests/test_workflow_steps.py", *session.posargs

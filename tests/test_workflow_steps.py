@@ -18,10 +18,10 @@ NEVER = {
     ("ci", "all", "sudo .ci/run"): "it runs these tests",
     ("release", "wheels", "Build"): "it builds in the containers of manylinux, which need Docker",
 }
-NAMED = {  # only that there is such a session is looked at here
-    ("ci", "tests", "nox -s tests"): "it is these tests",
-    ("ci", "races", "pipx run nox -s native-tsan"): "it takes minutes",
-}
+NAMED = [  # they take minutes: `nox -s init` runs them, else only that there is such a session is looked at
+    ("ci", "tests", "nox -s tests"),
+    ("ci", "races", "pipx run nox -s native-tsan"),
+]
 OTHERS = {  # run by test_workflows.py
     ("action", "composite", "Gate"),
     ("baseline-refresh", "propose", "Open a pull request with the values that moved"),
@@ -137,6 +137,15 @@ def test_a_session_that_a_step_names_is_there(runner: Runner, name: tuple[str, s
     runner.program("nox", listing)
     runner.program("pipx", PIPX_OF_TESTS)
     assert f"* {name[2].split()[-1]} " in succeed(runner, *name)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NAMED, ids=lambda name: name[1])
+def test_a_session_that_a_step_names_works(runner: Runner, name: tuple[str, str, str]) -> None:
+    """Of the Python tests those of one file: all of them would run themselves."""
+    runner.program("pipx", PIPX.format(python=sys.executable))
+    subprocess.run(["git", "clone", "-q", ROOT, runner.workspace], check=True)
+    assert "was successful" in succeed(runner, *name, PYTEST_ADDOPTS="-k own_folder")
 
 
 @pytest.mark.long

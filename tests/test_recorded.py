@@ -94,6 +94,29 @@ def test_the_first_finding_is_what_was_built_in(fault, first):
     assert first not in {f.id for f in find(base.trace, [base.timeline]) if f.severity != "info"}
 
 
+def test_a_stream_that_nothing_recorded_holds_is_not_laid_to_another_one():
+    recorded = load("wait")
+    first = next(f for f in find(recorded.trace, [recorded.timeline]) if f.saves_ms)
+    assert first.evidence["streams"] == 1
+    assert "a host function (cudaLaunchHostFunc)" in first.actions[0]
+
+
+def test_small_kernels_are_named_by_the_one_that_runs_most():
+    recorded = load("tiny")
+    (finding,) = [f for f in find(recorded.trace, [recorded.timeline]) if f.id == "small-kernels"]
+    often = finding.evidence["most_often"]
+    assert often["kernel"] == "at::native::vectorized_elementwise_kernel"
+    assert often["per_iteration"] >= 400
+    assert often["mean_us"] < 2
+
+
+def test_kernels_of_graphs_are_not_told_to_use_graphs():
+    recorded = load("graph_decode")
+    (finding,) = [f for f in find(recorded.trace, [recorded.timeline]) if f.id == "gap-launch"]
+    assert finding.actions[0].startswith("The kernels are launched as graphs already")
+    assert not any("torch.compile" in action for action in finding.actions)
+
+
 def test_synchronizes_are_told_with_their_call_and_what_they_wait_for():
     recorded = load("sync")
     (finding,) = [f for f in find(recorded.trace, [recorded.timeline]) if f.id == "frequent-syncs"]

@@ -147,6 +147,17 @@ def test_one_stream_waits_for_nothing_but_the_device(tmp_path, streams, expected
     assert tag(trace, timelines) == ("launch-bound" if len(streams) == 1 else "sync-bound")
 
 
+def test_a_host_that_is_busy_elsewhere_is_host_bound(tmp_path):
+    program = af.Program()
+    for _ in range(20):
+        program.launch("first", 10_000)
+        program.work(500_000)
+        program.launch("second", 10_000)
+        program.synchronize()
+    trace = native.read([program.write(tmp_path)])
+    assert tag(trace, [device_timeline(trace, 0)]) == "host-bound"
+
+
 ALLOC_CALL = 4
 
 

@@ -151,6 +151,12 @@ def _title(finding: Finding) -> str:
         return f"Rank {evidence['rank']} comes late to communication ({last}), and the others wait for it"
     if finding.id == "gap-data" and evidence["placement"]["start"] > 0.5:
         return f"{title} at the start of iterations"
+    if finding.id == "gap-wait" and evidence["streams"] == 1:
+        return "Launched work does not begin, though nothing that was recorded runs"
+    if finding.id == "small-kernels":
+        often = evidence["most_often"]
+        count = f"{often['per_iteration']:.4g} of {evidence['kernels_per_iteration']:.4g} an iteration"
+        return f"{title}, most of all {often['kernel']} of {_us(often['mean_us'])} ({count})"
     return title
 
 

@@ -6,7 +6,11 @@ COMPILE = (
     "Turn on graph mode: torch.compile or CUDA graphs turn many launches into few. The first call compiles, "
     "and changing shapes compile again and again, which can be slower than before: fix the shapes first."
 )
-_FUSE = "Fuse chains of elementwise operators by hand, and use fused or foreach optimizers."
+LARGER_GRAPHS = (
+    "The kernels are launched as graphs already: let a graph hold more of the iteration, or several, and do "
+    "what comes between launches (sampling, reading back) on the device or one iteration later."
+)
+_FUSE = "Fuse chains of elementwise operators by hand; in training, use fused or foreach optimizers."
 _BATCH = "Raise the batch size, so that each launch carries more work."
 _PYTHON = "Move Python work out of the step, or cache it: what runs every step delays every launch."
 
@@ -29,7 +33,7 @@ TITLES = {
     "gap-wait": "launched work waits for other work on the device",
     "gap-device": "the device's own latency between operations adds up",
     "gap-unknown": "idle time whose cause was not recorded",
-    "frequent-syncs": "the host keeps stopping to wait for the device",
+    "frequent-syncs": "the host stops to wait for the device",
     "exposed-communication": "communication that no computing hides",
     "late-rank": "one rank comes late to communication, and the others wait for it",
     "small-kernels": "the work is cut into kernels that are too small",
@@ -74,6 +78,12 @@ LOST = {
 SAMPLE_STACKS = (
     "Sample the Python stacks (`ai-prof run` or `attach` with `--stacks`) to see what runs meanwhile."
 )
+
+HELD_ALONE = (
+    "Work was launched in time, and nothing that was recorded ran on another stream: look at what the stream "
+    "holds before it, as a host function (cudaLaunchHostFunc), a wait for memory or for another process."
+)
+"""What to do about waits where there is but one stream."""
 
 ACTIONS: dict[str, tuple[str, ...]] = {
     "gap-launch": (COMPILE, _FUSE, _BATCH, _PYTHON),

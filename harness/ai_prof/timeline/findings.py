@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from ai_prof.timeline.advice import ACTIONS, COMPILE
+from ai_prof.timeline.advice import ACTIONS, COMPILE, HELD_ALONE, LARGER_GRAPHS
 from ai_prof.timeline.advice_opencl import OPENCL_ACTIONS
 from ai_prof.timeline.busy import copy_compute_overlap
 from ai_prof.timeline.capture_findings import capture_findings
@@ -87,7 +87,7 @@ def _device_findings(
         *((0, f) for f in _gaps(trace, timeline)),
         *((0, f) for f in _syncs(trace, timeline)),
         *((0, f) for f in _communication(trace, timeline, late)),
-        *((1, f) for f in _fragmented(timeline)),
+        *((1, f) for f in _fragmented(trace, timeline)),
         *((2, f) for f in _copies(timeline)),
         *((2, f) for f in _hot_kernel(trace, timeline)),
         *((3, f) for f in _utilization(trace, timeline)),
@@ -107,8 +107,10 @@ def _actions(timeline: DeviceTimeline, name: str) -> list[str]:
     if timeline.kind == "opencl" and name in OPENCL_ACTIONS:
         return list(OPENCL_ACTIONS[name])
     operations = timeline.operations
+    if name == "gap-wait" and len(np.unique(operations.stream)) == 1:
+        return [HELD_ALONE]
     from_graphs = (operations.graph[operations.is_kernel] > 0).sum() * 2 > operations.is_kernel.sum()
-    return [action for action in ACTIONS[name] if action is not COMPILE or not from_graphs]
+    return [LARGER_GRAPHS if action is COMPILE and from_graphs else action for action in ACTIONS[name]]
 
 
 def _starved(timeline: DeviceTimeline) -> bool:
@@ -142,6 +144,7 @@ def _gaps(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
             placement={name: int(column[place == i].sum()) / ns for i, name in enumerate(PLACES)},
             gaps=len(lengths),
             median_gap_us=float(np.median(lengths)) / 1000,
+            streams=len(np.unique(timeline.operations.stream)),
             longest_gap_ms=float(lengths.max()) / 1e6,
         )
         of_python = cause in {"host", "data"}
@@ -222,7 +225,7 @@ def _communication(trace: Trace, timeline: DeviceTimeline, late: LateRank | None
     return [_finding(timeline, "exposed-communication", severity, saves, **evidence)]
 
 
-def _fragmented(timeline: DeviceTimeline) -> list[Finding]:
+def _fragmented(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
     busy = timeline.busy
     figures = kernel_figures(timeline.operations, busy.low, busy.high)
     if not figures.count or figures.mean_us >= KERNEL_HEALTHY_US:
@@ -241,8 +244,22 @@ def _fragmented(timeline: DeviceTimeline) -> list[Finding]:
             kernel_mean_us=figures.mean_us,
             tiny_kernel_share=figures.tiny_share,
             kernels_per_iteration=figures.count / timeline.iterations_in_window,
+            most_often=_most_often(trace, timeline),
         )
     ]  # fmt: skip
+
+
+def _most_often(trace: Trace, timeline: DeviceTimeline) -> dict[str, Any]:
+    """The kernel that runs most often, how often in an iteration, and how long each time."""
+    busy, operations = timeline.busy, timeline.operations
+    inside = operations.is_kernel & (operations.start >= busy.low) & (operations.start < busy.high)
+    name, duration = operations.name[inside], (operations.end - operations.start)[inside]
+    top = int(np.bincount(name + 1).argmax()) - 1  # an unknown name is -1
+    return {
+        "kernel": short(trace.names[top]) if top >= 0 else "unknown kernel",
+        "per_iteration": int((name == top).sum()) / timeline.iterations_in_window,
+        "mean_us": float(duration[name == top].mean()) / 1000,
+    }
 
 
 def _copies(timeline: DeviceTimeline) -> list[Finding]:

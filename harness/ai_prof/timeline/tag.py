@@ -16,7 +16,7 @@ _BUSY = 0.70  # busier with compute than this is compute-bound, whatever the res
 _TAGS = {
     "launch": "launch-bound",
     "device": "launch-bound",
-    "host": "launch-bound",
+    "host": "host-bound",
     "data": "data-bound",
     "sync": "sync-bound",
     "wait": "sync-bound",

@@ -131,6 +131,39 @@ def test_other_kernels_are_not_called_less_work(tmp_path, capsys):
     assert line.endswith(": other kernels do it.")
 
 
+@pytest.mark.parametrize(
+    ("after", "kind"),
+    [((("gemm", 900_000),), "less-work"), ((("gemm", 450_000), ("norm", 450_000)), "faster")],
+    ids=["fewer", "faster"],
+)
+def test_less_time_in_kernels_is_no_real_acceleration_though_the_device_is_busier(compare, after, kind):
+    """Idle time fell as well, and by a larger share of it; what was saved is kernels' time all the same."""
+    found = compare(
+        program(work=200_000, kernels=(("gemm", 900_000), ("norm", 900_000))),
+        program(work=10_000, kernels=after),
+    )
+    assert named(found["figures"])["kernel_busy"]["change"] > 0.02
+    parts = named(found["parts"])
+    assert parts["kernels"]["change_ms"] == pytest.approx(-0.9)
+    assert parts["data"]["change_ms"] == pytest.approx(-0.2, abs=0.01)
+    assert found["kind"] == kind
+
+
+def test_less_work_on_a_busier_device_says_where_the_time_was_saved(tmp_path, capsys):
+    before = program(work=200_000, kernels=(("gemm", 900_000), ("norm", 900_000)))
+    line = first_line(tmp_path, capsys, before, program(work=10_000, kernels=(("gemm", 900_000),)))
+    assert line.startswith("Faster by less work: iteration latency ")
+    assert line.endswith(
+        ": most of the time saved was kernels at work, there is less to do; kernels per iteration 2 → 1."
+    )
+
+
+def test_no_count_that_fell_stands_beside_slower(tmp_path, capsys):
+    line = first_line(tmp_path, capsys, program(), program(work=900_000, kernels=(("gemm", 100_000),)))
+    assert line.startswith("Slower: iteration latency ")
+    assert line.endswith(" pts).")
+
+
 def test_filled_idle_time_gains_nothing(compare):
     # 100 us of the host's work give way to 100 us more of kernels.
     busier = program(work=100_000, kernels=(("gemm", 200_000), ("relu", 50_000)))

@@ -9,6 +9,7 @@ from ai_prof.gate.metrics import METRICS
 from ai_prof.report import format as fmt
 from ai_prof.report import words
 from ai_prof.timeline.advice import CAUSES, TITLES
+from ai_prof.timeline.diff_kind import saved_by_kernels
 
 if TYPE_CHECKING:
     from ai_prof.timeline.diff import Count, Diff, Figure, FindingChange, Part, Side
@@ -70,7 +71,7 @@ def sentence(diff: Diff) -> str:
         return told
     means = {
         "accelerated": ": less of the time is idle",
-        "less-work": ": the device is no busier, there is less to do",
+        "less-work": f": {_less_work(diff)}",
         "faster": f": {_no_less_work(diff)}",
         "idle-filled": ": more work in the same time, and no iteration ends sooner",
     }.get(diff.kind, "")
@@ -134,6 +135,12 @@ def side(side: Side) -> str:
         spread = f"{fmt.plural(side.iterations, 'iteration')} of {fmt.value(side.median_ms, 'ms')} "
         spread += f"(median; p5 {low}, p95 {high})"
     return f"{side.command or ', '.join(side.files)} on {', '.join(side.devices)}: {spread}"
+
+
+def _less_work(diff: Diff) -> str:
+    if saved_by_kernels(diff.parts):
+        return "most of the time saved was kernels at work, there is less to do"
+    return "the device is no busier, there is less to do"
 
 
 def _no_less_work(diff: Diff) -> str:

@@ -12,6 +12,7 @@ from ai_prof.timeline.capture_findings import OF_CAPTURE
 from ai_prof.timeline.causes import CAUSES
 from ai_prof.timeline.device import device_timeline
 from ai_prof.timeline.diff_kernels import KernelChange, compare_kernels
+from ai_prof.timeline.diff_kind import Kind, kind_of, telling
 from ai_prof.timeline.evidence import RunEvidence, evidence_of, working_timelines
 from ai_prof.timeline.findings import find
 from ai_prof.timeline.operations import busy_devices
@@ -25,10 +26,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "ai-prof/diff/1"
 PARTS = ("kernels", "copies", *CAUSES)
-WORK = ("kernels", "copies", "copy_bytes", "threads")  # counts of what the device has to do
 _FEW = 5  # iterations: fewer say little
 _WOBBLE = 0.01  # a count that is not the same in every iteration differs by more between the two
-Kind = Literal["accelerated", "less-work", "faster", "idle-filled", "slower", "unchanged", "unknown"]
 
 
 class Side(msgspec.Struct, frozen=True):
@@ -95,10 +94,11 @@ class FindingChange(msgspec.Struct, frozen=True):
 class Diff(msgspec.Struct, frozen=True):
     """What `ai-prof diff --json` prints. `unit` is what times and counts are per.
 
-    `kind`: accelerated (busy up, iteration time down), less-work (iteration time down alone, and a count
-    of WORK too), faster (iteration time down alone, for no less work), idle-filled (busy up alone, nothing
-    gained), slower, unchanged, or unknown without iterations in both. `telling` is the count that changed
-    most, of less work the one that fell most; None where none changed.
+    `kind`: accelerated (busy up, iteration time down, and most of the time saved was not kernels at work),
+    less-work (iteration time down in another way, and a count of WORK too), faster (so, for no less work),
+    idle-filled (busy up alone, nothing gained), slower, unchanged, or unknown without iterations in both.
+    `telling` is the count that changed most, of less work the one that fell most, of slower the one that
+    rose most; None where none did.
     """
 
     schema: str
@@ -133,8 +133,8 @@ def diff(a: Trace, b: Trace, floors: Mapping[str, tuple[float, float]]) -> Diff:
     kernels = compare_kernels((a, timelines[0]), (b, timelines[1]), by_iteration=by_iteration)
     structure = _structure(*timelines, runs) if by_iteration else []
     changed = [count for count in [*structure, *_threads(kernels)] if _changed(count)] if by_iteration else []
-    fell = [count for count in changed if count.name in WORK and count.after < count.before]
-    kind = _kind({figure.name: figure for figure in figures}, floors, less_work=bool(fell))
+    parts = _parts(*timelines, by_iteration=by_iteration)
+    kind = kind_of({figure.name: figure for figure in figures}, parts, changed, floors)
     return Diff(
         SCHEMA,
         *sides,
@@ -142,12 +142,12 @@ def diff(a: Trace, b: Trace, floors: Mapping[str, tuple[float, float]]) -> Diff:
         within_spread=_within_spread(*sides),
         unit="iteration" if by_iteration else "window",
         figures=figures,
-        parts=_parts(*timelines, by_iteration=by_iteration),
+        parts=parts,
         kernels=kernels,
         structure=structure,
         findings=_findings(find(a, timelines[0]), find(b, timelines[1]), _lacking(a, b)),
         cautions=[*_strangers(kernels), *_cautions((a, b), sides, runs)],
-        telling=max(fell if kind == "less-work" else changed, key=_share_changed, default=None),
+        telling=telling(kind, parts, changed),
     )
 
 
@@ -184,29 +184,6 @@ def _figure(name: str, before: float | None, after: float | None) -> Figure:
         return Figure(name, before, after, None, None)
     change = after - before
     return Figure(name, before, after, change, change / before if before else None)
-
-
-def _kind(
-    figures: Mapping[str, Figure], floors: Mapping[str, tuple[float, float]], *, less_work: bool
-) -> Kind:
-    latency, busy = figures["iteration_ms"], figures["kernel_busy"]
-    if latency.change is None:
-        return "unknown"
-    longer, busier = _direction(latency, floors), _direction(busy, floors)
-    if longer < 0:
-        return "accelerated" if busier > 0 else "less-work" if less_work else "faster"
-    if longer > 0:
-        return "slower"
-    return "idle-filled" if busier > 0 else "unchanged"
-
-
-def _direction(figure: Figure, floors: Mapping[str, tuple[float, float]]) -> int:
-    """1 for up, -1 for down, 0 for a change within the floors."""
-    relative, absolute = floors[figure.name]
-    change = figure.change or 0.0
-    if abs(change) <= max(relative * abs(figure.before or 0.0), absolute):
-        return 0
-    return 1 if change > 0 else -1
 
 
 def _within_spread(a: Side, b: Side) -> bool:
@@ -267,10 +244,6 @@ def _threads(kernels: Sequence[KernelChange]) -> list[Count]:
 
 def _changed(count: Count) -> bool:
     return abs(count.after - count.before) > (0 if count.constant else _WOBBLE * count.before)
-
-
-def _share_changed(count: Count) -> float:
-    return abs(count.after - count.before) / max(count.before, count.after)
 
 
 def _lacking(a: Trace, b: Trace) -> list[str]:

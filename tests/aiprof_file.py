@@ -100,9 +100,22 @@ class Capture:
     def clock(self, source, monotonic, realtime, clock=HOST_CLOCK, uncertainty=100) -> None:
         self.rows.append((CLOCK, struct.pack("<qqqII", source, monotonic, realtime, clock, uncertainty)))
 
-    def sample(self, time, utilization, device=0, others=0) -> None:
+    def sample(self, time, utilization, device=0, others=0, reasons=0) -> None:
         self._count(SAMPLE)
-        values = (time, device, utilization, NONE32, 1500, 2600, 50, 300000, others, 0, 1 << 30, 1 << 33)
+        values = (
+            time,
+            device,
+            utilization,
+            NONE32,
+            1500,
+            2600,
+            50,
+            300000,
+            others,
+            reasons,
+            1 << 30,
+            1 << 33,
+        )
         self.rows.append((SAMPLE, struct.pack("<qIIIIIIIIQQQ", *values)))
 
     def loss(self, kind, captured, *, cupti=0, invalid=0, budget=0, unfinished=0) -> None:

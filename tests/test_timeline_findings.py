@@ -117,6 +117,23 @@ def test_utilization_below_a_busy_timeline_is_a_question_of_windows(tmp_path):
     assert "ncu" in finding.actions[1]
 
 
+@pytest.mark.parametrize(
+    ("reasons", "severity", "said"),
+    [
+        ([4] * 10, "info", "Power cap in 100% of 10 samples, SM clock 1500 to 1500 MHz. "),
+        ([4] * 4 + [0] * 6, None, ""),
+        ([0] * 9 + [0x40], "warning", "Hardware thermal slowdown in 10% of 10 samples"),
+    ],
+)
+def test_a_clock_that_was_held_down_is_told(tmp_path, reasons, severity, said):
+    program = loop(kernels=(900_000,))
+    for i, each in enumerate(reasons):
+        program.sample(1_003_000_000 + i * 1_000_000, 99, reasons=each)
+    finding = by_id(program, tmp_path).get("throttled")
+    assert (finding.severity if finding else None) == severity
+    assert finding is None or finding.actions[0].startswith(said)
+
+
 def test_few_gaps_and_little_computing_are_copies(tmp_path):
     finding = by_id(loop(uploads=(300_000,), kernels=(600_000,)), tmp_path)["unoverlapped-copies"]
     assert finding.severity == "critical"
@@ -158,6 +175,26 @@ def test_a_host_that_is_busy_elsewhere_is_host_bound(tmp_path):
     assert tag(trace, [device_timeline(trace, 0)]) == "host-bound"
 
 
+@pytest.mark.parametrize(("every", "said"), [(3, True), (1, False), (20, False)])
+def test_iterations_that_load_code_and_take_longer_are_told(tmp_path, every, said):
+    """As an operator does that plans anew for each new length."""
+    program = af.Program()
+    for i in range(40):
+        program.launch("first", 100_000)
+        if i % every == 0:
+            program.call("cuLibraryLoadData", program.now, program.now + 60_000, kind=LOAD_CALL)
+            program.work(5_000_000)
+        program.launch("second", 200_000)
+        program.synchronize()
+    finding = by_id(program, tmp_path).get("code-loads")
+    assert (finding is not None) == said
+    if finding:
+        assert finding.evidence["share"] == pytest.approx(1 / 3, abs=0.02)
+        assert finding.evidence["with_ms"] - finding.evidence["without_ms"] == pytest.approx(4.9, abs=0.1)
+        assert finding.saves_ms == pytest.approx(4.9 * finding.evidence["share"], rel=0.05)
+
+
+LOAD_CALL = 7
 ALLOC_CALL = 4
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ai_prof.report.format import printable
 from ai_prof.timeline.advice import CAUSES, TITLES
@@ -143,21 +143,47 @@ def _where(summary: Summary, finding: Finding) -> str:
 
 def _title(finding: Finding) -> str:
     title = TITLES[finding.id][0].upper() + TITLES[finding.id][1:]
-    evidence = finding.evidence
-    if finding.id == "hot-kernel":
-        return f"{title} is {evidence['kernel']}, {evidence['share_of_kernel_time']:.0%} of the kernel time"
-    if finding.id == "late-rank":
-        last = f"last at {evidence['last_share']:.0%} of the collectives"
-        return f"Rank {evidence['rank']} comes late to communication ({last}), and the others wait for it"
-    if finding.id == "gap-data" and evidence["placement"]["start"] > 0.5:
-        return f"{title} at the start of iterations"
-    if finding.id == "gap-wait" and evidence["streams"] == 1:
-        return "Launched work does not begin, though nothing that was recorded runs"
-    if finding.id == "small-kernels":
-        often = evidence["most_often"]
-        count = f"{often['per_iteration']:.4g} of {evidence['kernels_per_iteration']:.4g} an iteration"
-        return f"{title}, most of all {often['kernel']} of {_us(often['mean_us'])} ({count})"
-    return title
+    say = _SAID.get(finding.id)
+    return say(title, finding.evidence) if say else title
+
+
+def _hot_kernel(title: str, seen: dict[str, Any]) -> str:
+    return f"{title} is {seen['kernel']}, {seen['share_of_kernel_time']:.0%} of the kernel time"
+
+
+def _late_rank(_: str, seen: dict[str, Any]) -> str:
+    last = f"last at {seen['last_share']:.0%} of the collectives"
+    return f"Rank {seen['rank']} comes late to communication ({last}), and the others wait for it"
+
+
+def _gap_data(title: str, seen: dict[str, Any]) -> str:
+    return f"{title} at the start of iterations" if seen["placement"]["start"] > 0.5 else title
+
+
+def _gap_wait(title: str, seen: dict[str, Any]) -> str:
+    alone = "Launched work does not begin, though nothing that was recorded runs"
+    return alone if seen["streams"] == 1 else title
+
+
+def _code_loads(_: str, seen: dict[str, Any]) -> str:
+    times = f"{_ms(seen['with_ms'])} instead of {_ms(seen['without_ms'])}"
+    return f"Code is loaded in {seen['share']:.0%} of iterations, which take {times}"
+
+
+def _small_kernels(title: str, seen: dict[str, Any]) -> str:
+    often = seen["most_often"]
+    count = f"{often['per_iteration']:.4g} of {seen['kernels_per_iteration']:.4g} an iteration"
+    return f"{title}, most of all {often['kernel']} of {_us(often['mean_us'])} ({count})"
+
+
+_SAID = {
+    "hot-kernel": _hot_kernel,
+    "late-rank": _late_rank,
+    "gap-data": _gap_data,
+    "gap-wait": _gap_wait,
+    "code-loads": _code_loads,
+    "small-kernels": _small_kernels,
+}
 
 
 def _saves(finding: Finding, iteration_ms: float) -> str:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ai_prof.report import format as fmt
+from ai_prof.trace.throttle import POWER_CAP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _SHOWN_VALUES = 6
 _BUSY_CORES = 0.5
-_POWER_CAP = 0x04  # NVML: the power limit lowers the clocks
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def badges(environments: Sequence[Mapping[str, Any]], cores: int) -> list[Badge]
     """
     seen = gather(environments)
     shown = []
-    capped = sum(bool(int(bits) & _POWER_CAP) for bits in seen.get("throttle_reasons", []))
+    capped = sum(bool(int(bits) & POWER_CAP) for bits in seen.get("throttle_reasons", []))
     if "slowdowns" in seen:
         named = sorted({name for names in seen["slowdowns"] for name in names})
         none = "no throttling but by power" if capped else "no throttling"

@@ -19,6 +19,7 @@ from ai_prof.baselines.machine_key import MachineFacts
 from ai_prof.errors import NothingToCompareError
 from ai_prof.runs import nvml
 from ai_prof.runs.interpreter import probe
+from ai_prof.trace.throttle import POWER_CAP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -201,7 +202,7 @@ def _clock_shift(now: dict[str, Any], earlier: Sequence[dict[str, Any]]) -> str 
     if not clock or not clocks:
         return None
     usual = statistics.median(clocks)
-    capped = any(each.get("throttle_reasons", 0) & nvml.POWER_CAP for each in (now, *earlier))
+    capped = any(each.get("throttle_reasons", 0) & POWER_CAP for each in (now, *earlier))
     if capped or abs(clock - usual) <= CLOCK_SHIFT * usual:
         return None
     return f"the GPU ran at {clock:g} MHz, the runs before it at {usual:g} MHz"

@@ -9,17 +9,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pynvml
 
+from ai_prof.trace.throttle import SLOWDOWNS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-POWER_CAP = 0x04
-# Reasons that make a run worthless. Power capping and idle clocks are normal and only recorded.
-SLOWDOWNS = {
-    0x08: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "power brake",
-}
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -28,6 +28,7 @@ CAUSES = {
 TITLES = {
     "gap-launch": "the host cannot launch work fast enough",
     "setup-calls": "the host is held up by calls that allocate memory or load code",
+    "code-loads": "iterations load code",
     "gap-data": "the device waits for input data",
     "gap-host": "the device waits while the host does something else",
     "gap-wait": "launched work waits for other work on the device",
@@ -42,6 +43,7 @@ TITLES = {
     "hot-kernel": "the kernel that costs most",
     "utilization-below-timeline": "NVML reports less work than the timeline shows",
     "utilization-above-timeline": "NVML reports more work than the timeline shows",
+    "throttled": "the device's clock was held down",
     "no-iterations": "no repeating iteration was found",
     "uncertain-iterations": "the iterations found are uncertain",
     "short-capture": "the capture is short",
@@ -91,6 +93,10 @@ ACTIONS: dict[str, tuple[str, ...]] = {
         "If this is the program's start, capture later, once it runs steadily: the work is not at fault.",
         "Allocate once and keep it: pinned buffers, a caching allocator, no empty_cache() in the loop.",
         "Load code before the loop: a warm-up pass, or CUDA_MODULE_LOADING=EAGER.",
+    ),
+    "code-loads": (
+        "Let few shapes occur: pad or bucket lengths, so that a plan or a compiled kernel is used again.",
+        "Meet every shape once before the loop, or choose operators that plan nothing for each shape.",
     ),
     "gap-data": (
         (
@@ -172,6 +178,9 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     ),
     "utilization-above-timeline": (
         "NVML counts a sample as busy if any kernel ran in it: trust the timeline's busy share.",
+    ),
+    "throttled": (
+        "Compare times at like clocks alone: a power cap is normal under heavy matrix work, heat is not.",
     ),
     "no-iterations": (
         (

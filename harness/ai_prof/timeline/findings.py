@@ -40,6 +40,7 @@ from ai_prof.timeline.stacks import name_function
 from ai_prof.timeline.sync_sites import sync_sites
 from ai_prof.timeline.syncs import sync_figures
 from ai_prof.trace.model import CallKind, CopyKind
+from ai_prof.trace.throttle import POWER_CAP, SLOWDOWNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,11 +52,14 @@ if TYPE_CHECKING:
 
 _MIN_ITERATIONS, _MIN_WINDOW_NS = 5, 10_000_000_000
 SITES = 2  # of synchronizes that are named
+AGAIN = 3  # iterations that load code: fewer are some first time
 _SURE = 0.8  # a period that explains less of the work may be none
 _SETUP = (
     *(CallKind.ALLOC, CallKind.FREE, CallKind.HOST_ALLOC, CallKind.MODULE_LOAD),
     *(CallKind.GRAPH_INSTANTIATE, CallKind.MAP),
 )
+MOSTLY = 0.5  # of the samples: a power cap that comes and goes is the rule under load
+THROTTLES = {POWER_CAP: "power cap", **SLOWDOWNS}
 _SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 
 
@@ -85,12 +89,14 @@ def _device_findings(
     """With kinds. 0: gaps and what makes them; 1: the number of kernels; 2: copies and kernels; 3: notes."""
     return [
         *((0, f) for f in _gaps(trace, timeline)),
+        *((0, f) for f in _code_loads(trace, timeline)),
         *((0, f) for f in _syncs(trace, timeline)),
         *((0, f) for f in _communication(trace, timeline, late)),
         *((1, f) for f in _fragmented(trace, timeline)),
         *((2, f) for f in _copies(timeline)),
         *((2, f) for f in _hot_kernel(trace, timeline)),
         *((3, f) for f in _utilization(trace, timeline)),
+        *((3, f) for f in _throttled(trace, timeline)),
         *((3, f) for f in _window(timeline)),
     ]
 
@@ -160,6 +166,35 @@ def _gap_name(trace: Trace, timeline: DeviceTimeline, cause: str, ns: int) -> st
     mine = np.isin(calls.kind, _SETUP) & np.isin(calls.process, np.unique(timeline.operations.process))
     setup = length(intersect(timeline.busy.gaps, union(calls.start[mine], calls.end[mine])))
     return "setup-calls" if 2 * setup > ns else "gap-launch"
+
+
+def _code_loads(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
+    """Code that is loaded again and again in the loop: what shapes are new is planned or compiled anew.
+
+    It costs what the iterations that load take longer than the others; where none does not, that is unknown.
+    """
+    iterations, operations, calls = timeline.iterations, timeline.operations, trace.calls
+    lengths = iterations.lengths
+    first = iterations.operation[iterations.first_row[iterations.warm_up :]]
+    launched = operations.launched[first]  # the host is ahead of the device
+    mine = np.isin(calls.process, np.unique(operations.process))
+    loaded = calls.start[mine & (calls.kind == CallKind.MODULE_LOAD)]
+    of = np.searchsorted(np.where(launched >= 0, launched, operations.start[first]), loaded, side="right") - 1
+    loads = np.zeros(len(lengths), bool)
+    loads[of[(of >= 0) & (of < len(lengths))]] = True
+    if loads.sum() < AGAIN or loads.all():
+        return []
+    with_ns, without_ns = float(lengths[loads].mean()), float(lengths[~loads].mean())
+    saves = min((with_ns - without_ns) * int(loads.sum()), timeline.busy.gap)
+    if saves < NOTABLE * timeline.busy.window:
+        return []
+    severity: Severity = "critical" if saves >= GAP_HEALTHY * timeline.busy.window else "warning"
+    return [
+        _finding(
+            timeline, "code-loads", severity, saves,
+            share=float(loads.mean()), with_ms=with_ns / 1e6, without_ms=without_ns / 1e6,
+        )
+    ]  # fmt: skip
 
 
 def _syncs(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
@@ -336,6 +371,28 @@ def _utilization(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
     if utilization >= BUSY_HEALTHY and device_busy < BUSY_STARVED:
         return [_finding(timeline, "utilization-above-timeline", "info", 0.0, **evidence)]
     return []
+
+
+def _throttled(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
+    """A clock that was held down while the device worked: kernels take longer than elsewhere."""
+    samples = trace.samples
+    inside = (samples.time >= timeline.busy.low) & (samples.time < timeline.busy.high)
+    inside &= (samples.device == timeline.device) & (samples.throttle_reasons >= 0)
+    bits, clocks = samples.throttle_reasons[inside], samples.sm_clock_mhz[inside]
+    found = {name: float((bits & bit > 0).mean()) for bit, name in THROTTLES.items() if (bits & bit).any()}
+    slowed = found.keys() & set(SLOWDOWNS.values())
+    if not slowed and found.get(THROTTLES[POWER_CAP], 0.0) < MOSTLY:
+        return []
+    known = clocks[clocks > 0]
+    span = [int(known.min()), int(known.max())] if len(known) else None
+    finding = _finding(
+        timeline, "throttled", "warning" if slowed else "info", 0.0,
+        reasons=found, sm_clock_mhz=span, samples=len(bits),
+    )  # fmt: skip
+    told = ", ".join(f"{name} in {share:.0%} of {len(bits)} samples" for name, share in found.items())
+    clock = f", SM clock {span[0]} to {span[1]} MHz" if span else ""
+    first = f"{told[0].upper()}{told[1:]}{clock}. {finding.actions[0]}"
+    return [msgspec.structs.replace(finding, actions=[first, *finding.actions[1:]])]
 
 
 def _window(timeline: DeviceTimeline) -> list[Finding]:

@@ -45,6 +45,7 @@ TITLES = {
     "utilization-above-timeline": "NVML reports more work than the timeline shows",
     "throttled": "the device's clock was held down",
     "no-iterations": "no repeating iteration was found",
+    "two-kinds": "iterations are of two lengths",
     "uncertain-iterations": "the iterations found are uncertain",
     "short-capture": "the capture is short",
     "lost-records": "records were lost",
@@ -187,6 +188,9 @@ ACTIONS: dict[str, tuple[str, ...]] = {
             "The figures are over first start to last end, warm-up included: mark steps with NVTX ranges, or "
             "capture for longer, once the program runs steadily."
         ),
+    ),
+    "two-kinds": (
+        "Figures of an iteration are of both together: look at either kind by itself in an export.",
     ),
     "uncertain-iterations": (
         (

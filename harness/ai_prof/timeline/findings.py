@@ -33,6 +33,7 @@ from ai_prof.timeline.healthy import (
     OVERLAP_HEALTHY,
 )
 from ai_prof.timeline.intervals import clip, intersect, length, union
+from ai_prof.timeline.iteration_kinds import Kinds, kinds
 from ai_prof.timeline.kernels import kernel_figures
 from ai_prof.timeline.names import short
 from ai_prof.timeline.ranks import late_finding, late_rank
@@ -400,7 +401,7 @@ def _window(timeline: DeviceTimeline) -> list[Finding]:
     iterations, window = timeline.iterations, timeline.busy.window
     if iterations.method == "none":
         return [_finding(timeline, "no-iterations", "info", 0.0, window_ms=window / 1e6)]
-    found = []
+    found = [_of_two_kinds(timeline, two)] if (two := kinds(iterations.lengths)) else []
     if iterations.confidence < _SURE:
         found.append(
             _finding(timeline, "uncertain-iterations", "info", 0.0, confidence=iterations.confidence)
@@ -410,3 +411,18 @@ def _window(timeline: DeviceTimeline) -> list[Finding]:
         evidence = {"iterations": count, "window_ms": window / 1e6}
         found.append(_finding(timeline, "short-capture", "info", 0.0, **evidence))
     return found
+
+
+def _of_two_kinds(timeline: DeviceTimeline, two: Kinds) -> Finding:
+    long, short = f"{two.long_ns / 1e6:.3g} ms", f"{two.short_ns / 1e6:.3g} ms"
+    finding = _finding(
+        timeline, "two-kinds", "info", 0.0,
+        iterations=two.count, long=two.long, long_ms=two.long_ns / 1e6, short_ms=two.short_ns / 1e6,
+        first=two.turn,
+    )  # fmt: skip
+    if two.turn is None:
+        told = f"{two.long} of {two.count} take {long}, the others {short}."
+    else:
+        before, after = (long, short) if two.long_first else (short, long)
+        told = f"The first {two.turn} of {two.count} take {before}, those after them {after}."
+    return msgspec.structs.replace(finding, actions=[f"{told} {finding.actions[0]}"])

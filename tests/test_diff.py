@@ -18,12 +18,14 @@ CAPTURES = Path(__file__).parent / "captures"
 EXTRA = 30_000
 
 
-def program(*, work=200_000, kernels=(("gemm", 100_000), ("relu", 50_000)), iterations=20, **options):
+def program(
+    *, work=200_000, kernels=(("gemm", 100_000), ("relu", 50_000)), iterations=20, size=1024, **options
+):
     """A loop whose host computes, uploads, launches and waits; ns."""
     made = af.Program(**options)
     for _ in range(iterations):
         made.work(work)
-        made.copy(af.HTOD, 10_000)
+        made.copy(af.HTOD, 10_000, size)
         for name, ns in kernels:
             made.launch(name, ns)
         made.synchronize()
@@ -279,6 +281,32 @@ def test_text_gives_the_verdict_and_its_reason_first(tmp_path, capsys):
 def test_other_programs_are_recognised(compare):
     found = compare(program(), program(kernels=(("sort", 100_000),)))
     assert any("no kernel is in both" in caution for caution in found["cautions"])
+
+
+@pytest.mark.parametrize("work", [0, 200_000, 900_000], ids=["faster", "as fast", "slower"])
+def test_other_kernels_on_other_data_are_no_gain_and_no_loss(tmp_path, capsys, work):
+    other = program(work=work, kernels=(("sort", 100_000), ("scan", 40_000)), size=1 << 20)
+    line = first_line(tmp_path, capsys, program(), other)
+    assert line.startswith("Not the same work: iteration latency ")
+    assert line.endswith(
+        ": no kernel is in both, and they copy other amounts of data; "
+        "bytes copied per iteration 1.024 kB → 1.049 MB."
+    )
+
+
+def test_a_kernel_in_common_that_takes_no_time_makes_no_common_work(compare):
+    before = program(kernels=(("gemm", 100_000), ("fill", 2_000)))
+    after = program(kernels=(("sort", 100_000), ("fill", 2_000)), size=1 << 20)
+    found = compare(before, after)
+    assert found["kind"] == "other-work"
+    assert not any("in both" in caution for caution in found["cautions"])
+
+
+def test_a_batch_of_another_size_is_the_same_work(compare):
+    found = compare(
+        program(size=1 << 20), program(kernels=(("gemm", 50_000), ("relu", 25_000)), size=1 << 19)
+    )
+    assert found["kind"] == "less-work"
 
 
 def test_findings_that_went_are_named(compare):

@@ -9,7 +9,7 @@ from ai_prof.gate.metrics import METRICS
 from ai_prof.report import format as fmt
 from ai_prof.report import words
 from ai_prof.timeline.advice import CAUSES, TITLES
-from ai_prof.timeline.diff_kind import saved_by_kernels
+from ai_prof.timeline.diff_kind import saved_by_kernels, told_strangers
 
 if TYPE_CHECKING:
     from ai_prof.timeline.diff import Count, Diff, Figure, FindingChange, Part, Side
@@ -21,7 +21,7 @@ NOISE = (
     "repeats runs until it can tell"
 )
 _GAINS = dict.fromkeys(("accelerated", "less-work", "faster"), "good")
-_TONES = {**_GAINS, "slower": "bad", "idle-filled": "warn"}
+_TONES = {**_GAINS, "slower": "bad", "idle-filled": "warn", "other-work": "warn"}
 _PARTS = {"kernels": "kernels at work", "copies": "copies alone"}
 _LEADING = 3
 
@@ -52,9 +52,10 @@ def headline(diff: Diff) -> str:
         "idle-filled": "Idle time filled, nothing gained",
         "slower": "Slower",
         "unchanged": "No change worth naming",
+        "other-work": "Not the same work",
         "unknown": "Faster or slower is not known",
     }[diff.kind]
-    certain = not diff.within_spread or diff.kind in {"unchanged", "unknown"}
+    certain = not diff.within_spread or diff.kind in {"unchanged", "other-work", "unknown"}
     return verdict if certain else f"Perhaps {_uncapped(verdict)}"
 
 
@@ -73,6 +74,7 @@ def sentence(diff: Diff) -> str:
         "accelerated": ": less of the time is idle",
         "less-work": f": {_less_work(diff)}",
         "faster": f": {_no_less_work(diff)}",
+        "other-work": f": {told_strangers(diff.kernels)}, and they copy other amounts of data",
         "idle-filled": ": more work in the same time, and no iteration ends sooner",
     }.get(diff.kind, "")
     return f"{told}{means}" + (f"; {_telling(diff.telling)}" if diff.telling else "")

@@ -12,7 +12,7 @@ from ai_prof.timeline.capture_findings import OF_CAPTURE
 from ai_prof.timeline.causes import CAUSES
 from ai_prof.timeline.device import device_timeline
 from ai_prof.timeline.diff_kernels import KernelChange, compare_kernels
-from ai_prof.timeline.diff_kind import Kind, kind_of, telling
+from ai_prof.timeline.diff_kind import Kind, are_strangers, kind_of, telling, told_strangers
 from ai_prof.timeline.evidence import RunEvidence, evidence_of, working_timelines
 from ai_prof.timeline.findings import find
 from ai_prof.timeline.operations import busy_devices
@@ -96,9 +96,9 @@ class Diff(msgspec.Struct, frozen=True):
 
     `kind`: accelerated (busy up, iteration time down, and most of the time saved was not kernels at work),
     less-work (iteration time down in another way, and a count of WORK too), faster (so, for no less work),
-    idle-filled (busy up alone, nothing gained), slower, unchanged, or unknown without iterations in both.
-    `telling` is the count that changed most, of less work the one that fell most, of slower the one that
-    rose most; None where none did.
+    idle-filled (busy up alone, nothing gained), slower, unchanged, other-work (hardly a kernel in common, and
+    other amounts of data copied), or unknown without iterations in both. `telling` is the count that changed
+    most, of less work the one that fell most, of slower the one that rose most; None where none did.
     """
 
     schema: str
@@ -134,7 +134,8 @@ def diff(a: Trace, b: Trace, floors: Mapping[str, tuple[float, float]]) -> Diff:
     structure = _structure(*timelines, runs) if by_iteration else []
     changed = [count for count in [*structure, *_threads(kernels)] if _changed(count)] if by_iteration else []
     parts = _parts(*timelines, by_iteration=by_iteration)
-    kind = kind_of({figure.name: figure for figure in figures}, parts, changed, floors)
+    by_name = {figure.name: figure for figure in figures}
+    kind = kind_of(by_name, parts, changed, floors, strangers=are_strangers(kernels))
     return Diff(
         SCHEMA,
         *sides,
@@ -146,7 +147,7 @@ def diff(a: Trace, b: Trace, floors: Mapping[str, tuple[float, float]]) -> Diff:
         kernels=kernels,
         structure=structure,
         findings=_findings(find(a, timelines[0]), find(b, timelines[1]), _lacking(a, b)),
-        cautions=[*_strangers(kernels), *_cautions((a, b), sides, runs)],
+        cautions=[*_strangers(kind, kernels), *_cautions((a, b), sides, runs)],
         telling=telling(kind, parts, changed),
     )
 
@@ -268,10 +269,11 @@ def _findings(before: list[Finding], after: list[Finding], lacking: list[str]) -
     ]
 
 
-def _strangers(kernels: list[KernelChange]) -> list[str]:
-    if any(kernel.before and kernel.after for kernel in kernels):
+def _strangers(kind: Kind, kernels: list[KernelChange]) -> list[str]:
+    """Doubt that both are of one program, where the verdict does not."""
+    if kind == "other-work" or not are_strangers(kernels):
         return []
-    return ["no kernel is in both: these may be captures of different programs"]
+    return [f"{told_strangers(kernels)}: these may be captures of different programs"]
 
 
 def _cautions(

@@ -64,6 +64,19 @@ def compare_kernels(
     return sorted(found, key=lambda kernel: (-abs(kernel.change_ms), kernel.name))
 
 
+def share_in_common(kernels: Sequence[KernelChange]) -> float:
+    """How much of the kernel time is of kernels that both have: the larger share of the two sides."""
+    shared = _both_ms([kernel for kernel in kernels if kernel.before and kernel.after])
+    shares = (some / whole for some, whole in zip(shared, _both_ms(kernels), strict=True) if whole)
+    return max(shares, default=0.0)
+
+
+def _both_ms(kernels: Sequence[KernelChange]) -> tuple[float, float]:
+    """The kernel time of either side."""
+    before = sum(kernel.before.ms for kernel in kernels if kernel.before)
+    return before, sum(kernel.after.ms for kernel in kernels if kernel.after)
+
+
 def changes(
     old: KernelUse | None,
     new: KernelUse | None,

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from ai_prof.timeline.diff_kernels import share_in_common
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ai_prof.timeline.diff import Count, Figure, Part
+    from ai_prof.timeline.diff_kernels import KernelChange
 
-Kind = Literal["accelerated", "less-work", "faster", "idle-filled", "slower", "unchanged", "unknown"]
+Kind = Literal[
+    "accelerated", "less-work", "faster", "idle-filled", "slower", "unchanged", "other-work", "unknown"
+]
 WORK = ("kernels", "copies", "copy_bytes", "threads")  # counts of what the device has to do
 _OF_KERNELS = ("kernels", "threads")
 _MOST = 0.5
+_HARDLY = 0.2  # of the kernel time: two versions of one program share more, if not all was fused or compiled
+_OTHER_DATA = (0.5, 1024)  # what copied bytes differ by where the input is another: a share, and bytes
 
 
 def kind_of(
@@ -20,11 +27,18 @@ def kind_of(
     parts: Sequence[Part],
     changed: Sequence[Count],
     floors: Mapping[str, tuple[float, float]],
+    *,
+    strangers: bool,
 ) -> Kind:
-    """Tell the gains apart by `changed`, the counts that did: less to do, or as much in less time."""
+    """Tell the gains apart by `changed`, the counts that did: less to do, or as much in less time.
+
+    `strangers` have hardly a kernel in common: the same work by other kernels still copies as much.
+    """
     latency, busy = figures["iteration_ms"], figures["kernel_busy"]
     if latency.change is None:
         return "unknown"
+    if strangers and any(map(_of_other_data, changed)):
+        return "other-work"
     longer, busier = _direction(latency, floors), _direction(busy, floors)
     if longer < 0:
         if busier > 0 and not saved_by_kernels(parts):
@@ -33,6 +47,16 @@ def kind_of(
     if longer > 0:
         return "slower"
     return "idle-filled" if busier > 0 else "unchanged"
+
+
+def are_strangers(kernels: Sequence[KernelChange]) -> bool:
+    """Whether hardly a kernel is in both."""
+    return share_in_common(kernels) < _HARDLY
+
+
+def told_strangers(kernels: Sequence[KernelChange]) -> str:
+    """Say of strangers what they are."""
+    return f"{'hardly a' if share_in_common(kernels) else 'no'} kernel is in both"
 
 
 def saved_by_kernels(parts: Sequence[Part]) -> bool:
@@ -48,8 +72,17 @@ def telling(kind: Kind, parts: Sequence[Part], changed: Sequence[Count]) -> Coun
         fell = _less(changed)
         of_kernels = [count for count in fell if count.name in _OF_KERNELS and saved_by_kernels(parts)]
         return max(of_kernels or fell, key=_share_changed)
-    fitting = [count for count in changed if kind != "slower" or count.after > count.before]
+    fitting = {
+        "slower": [count for count in changed if count.after > count.before],
+        "other-work": [count for count in changed if _of_other_data(count)],
+    }.get(kind, changed)
     return max(fitting, key=_share_changed, default=None)
+
+
+def _of_other_data(count: Count) -> bool:
+    share, least = _OTHER_DATA
+    differs = abs(count.after - count.before)
+    return count.name == "copy_bytes" and differs >= max(least, share * max(count.before, count.after))
 
 
 def _less(changed: Sequence[Count]) -> list[Count]:

@@ -278,6 +278,41 @@ def test_text_gives_the_verdict_and_its_reason_first(tmp_path, capsys):
     assert "waiting for data -0.250 ms" in lines[1]
 
 
+def test_means_and_medians_are_told_apart(tmp_path, capsys):
+    """An iteration in ten waits 2 ms for its data: the mean shows it, and the median does not."""
+
+    def uneven(extra):
+        made = af.Program()
+        for i in range(40):
+            made.work(200_000 + 25_000 * (i % 2) + (extra if i % 10 == 5 else 0))
+            made.copy(af.HTOD, 10_000)
+            made.launch("gemm", 100_000)
+            made.synchronize()
+        return made
+
+    paths = [str(write(tmp_path, name, uneven(extra))) for name, extra in (("a", 0), ("b", 2_000_000))]
+    assert cli.main(["diff", *paths]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "What changed most of the mean iteration: idle: waiting for data +0.205 ms."
+    heads = [line.split("  ")[0] for line in lines]
+    assert heads.index("Time of an iteration (mean)") < heads.index("Figure (per iteration: median)")
+
+
+def test_times_are_written_as_in_the_summary_and_typeset_on_the_page(tmp_path, capsys):
+    kernels = (("gemm", 1_500_000), ("relu", 50_000))
+    path = str(write(tmp_path, "a", program(kernels=kernels)))
+    other = str(write(tmp_path, "b", program(work=100_000)))
+    page = tmp_path / "diff.html"
+    assert cli.main(["diff", path, other, "--html", str(page)]) == 0
+    text = capsys.readouterr().out
+    assert "iteration latency 1.769 ms → 269.0 us" in text
+    assert "1 x 1.500 ms" in text
+    assert "1 x 100.0 us" in text
+    assert "µ" not in text
+    assert "269.0\N{NO-BREAK SPACE}µs" in page.read_text("utf-8")
+    assert " us" not in page.read_text("utf-8").partition("</style>")[2]
+
+
 def test_other_programs_are_recognised(compare):
     found = compare(program(), program(kernels=(("sort", 100_000),)))
     assert any("no kernel is in both" in caution for caution in found["cautions"])

@@ -213,4 +213,4 @@ def test_the_gap_at_the_start_shrinks_as_workers_grow(tool):
     waits = [named(tool.diff(one, other)["parts"])["data"]["after_ms"] for other in (one, two, eight)]
     assert waits[0] > waits[1] > waits[2]
     assert 0.6 * waits[0] > waits[2]
-    assert "What changed most of an iteration: idle: waiting for data -" in tool("diff", one, eight)
+    assert "What changed most of the mean iteration: idle: waiting for data -" in tool("diff", one, eight)

@@ -63,18 +63,18 @@ def _print(found: Diff, console: Console) -> None:
 
     tell(f"{view.headline(found)}: {view.sentence(found)}.")
     if why := view.reason(found):
-        tell(f"What changed most of an iteration: {why}.")
+        tell(f"What changed most of the mean iteration: {why}.")
     if found.within_spread:
         tell(f"Mind: {view.NOISE}.")
     for caution in found.cautions:
         tell(f"Mind: {caution}.")
     tell(f"A: {view.side(found.a)}")
     tell(f"B: {view.side(found.b)}")
-    per = "of an iteration" if found.unit == "iteration" else "of the whole capture"
+    by_iteration = found.unit == "iteration"
     kernels = view.kernel_rows(found)
     tables = (
-        (f"Time {per}", view.part_rows(found)),
-        ("Figure", view.figure_rows(found)),
+        (f"Time of {'an iteration (mean)' if by_iteration else 'the whole capture'}", view.part_rows(found)),
+        (f"Figure{' (per iteration: median)' if by_iteration else ''}", view.figure_rows(found)),
         ("Count", view.count_rows(found)),
         ("Kernel", kernels[:_KERNELS]),
     )

@@ -1,4 +1,4 @@
-"""Two captures side by side in words: what text and HTML both show."""
+"""Two captures side by side in words: what text and HTML, which typesets it, both show."""
 
 from __future__ import annotations
 
@@ -133,8 +133,8 @@ def side(side: Side) -> str:
     if side.median_ms is None:
         spread = "no iterations found"
     else:
-        low, high = fmt.value(side.p5_ms, "ms"), fmt.value(side.p95_ms, "ms")
-        spread = f"{fmt.plural(side.iterations, 'iteration')} of {fmt.value(side.median_ms, 'ms')} "
+        low, high = _value(side.p5_ms, "ms"), _value(side.p95_ms, "ms")
+        spread = f"{fmt.plural(side.iterations, 'iteration')} of {_value(side.median_ms, 'ms')} "
         spread += f"(median; p5 {low}, p95 {high})"
     return f"{side.command or ', '.join(side.files)} on {', '.join(side.devices)}: {spread}"
 
@@ -174,8 +174,8 @@ def _figure(figure: Figure) -> Row:
     change = figure.change if unit == fmt.RATIO else figure.relative
     return Row(
         words.metric(figure.name),
-        fmt.value(figure.before, unit),
-        fmt.value(figure.after, unit),
+        _value(figure.before, unit),
+        _value(figure.after, unit),
         fmt.change(change, unit),
         _figure_tone(figure),
     )
@@ -222,8 +222,7 @@ def _kernel(kernel: KernelChange, unit: str) -> Row:
 def _use(use: KernelUse | None) -> str:
     if use is None:
         return fmt.NOTHING
-    mean = fmt.value(use.mean_us, "us") if use.mean_us < 1000 else fmt.value(use.mean_us / 1000, "ms")
-    return f"{use.count:,.4g} x {mean}"
+    return f"{use.count:,.4g} x {_value(use.mean_us, 'us')}"
 
 
 def _finding(finding: FindingChange) -> str:
@@ -245,5 +244,13 @@ def _signed_ms(ms: float) -> str:
 
 
 def _ms(ms: float) -> str:
-    """Return a time to the microsecond."""
+    """Return a time to the microsecond, of a column whose times are all in ms: they add up."""
     return f"{ms:,.3f} ms"
+
+
+def _value(x: float | None, unit: str) -> str:
+    """Return a value as `fmt` writes it; a time in us below 1 ms and else in ms, as the summary does."""
+    if x is None or unit not in {"ms", "us"}:
+        return fmt.value(x, unit)
+    ms = x if unit == "ms" else x / 1000
+    return f"{fmt.number(ms * 1000)} us" if 0 < ms < 1 else f"{fmt.number(ms)} ms"

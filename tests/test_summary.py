@@ -218,7 +218,63 @@ def test_the_causes_of_the_first_line_add_up_to_the_idle_time(name, tmp_path, ca
 
 def test_text_says_which_figure_of_the_iterations_it_gives(tmp_path, capsys):
     assert cli.main(["summary", "--input", str(loop().write(tmp_path))]) == 0
-    assert "20 iterations of 829 us (median; p5 829 us, p95 829 us)." in capsys.readouterr().out
+    told = "Seen over 19 of 20 iterations of 829 us (median; p5 829 us, p95 829 us), without "
+    assert f"{told}the last, which nothing ends." in capsys.readouterr().out
+
+
+def test_text_says_of_how_many_iterations_the_figures_are(tmp_path, capsys):
+    path = warming_up(20).write(tmp_path)
+    assert cli.main(["summary", "--input", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "Seen over 17 of 20 iterations of " in text
+    assert ", without 2 of warm-up and the last, which nothing ends." in text
+    assert "51 kernels of " in text
+
+
+def warming_up(iterations):
+    """The first two take three times as long, up to the start of what follows."""
+    program = af.Program()
+    for i in range(iterations):
+        program.work(1_500_000 if i < 3 else 500_000)
+        program.copy(af.HTOD, 20_000)
+        for k in range(3):
+            program.launch(f"k{k}", 100_000)
+        program.synchronize()
+    return program
+
+
+def waits(capsys, folder, every, *, before=0):
+    """What the text says of the waits of a loop that waits in each of some iterations, and before it."""
+    program = af.Program()
+    for _ in range(before):
+        program.synchronize()
+    for i in range(60):
+        program.work(500_000)
+        program.copy(af.HTOD, 20_000)
+        for k in range(3):
+            program.launch(f"k{k}", 100_000)
+        for _ in range(every(i)):
+            program.synchronize()
+    assert cli.main(["summary", "--input", str(program.write(folder))]) == 0
+    told = re.search(r"1 stream; (.*)\.\n", capsys.readouterr().out)[1]
+    return told.removeprefix("the host waits for the device ")
+
+
+@pytest.mark.parametrize(
+    ("every", "told"),
+    [
+        (lambda _: 1, "once an iteration"),
+        (lambda _: 2, "2 times an iteration"),
+        (lambda i: 1 + (i % 10 == 5), "1.1 times an iteration on average"),
+        (lambda i: i % 10 == 5, "6 times in all, about once in 10 iterations"),
+    ],
+)
+def test_text_says_how_often_the_host_waits(tmp_path, capsys, every, told):
+    assert waits(capsys, tmp_path, every) == told
+
+
+def test_waits_before_the_iterations_are_none_of_theirs(tmp_path, capsys):
+    assert waits(capsys, tmp_path, lambda _: 0, before=5) == "no synchronizes in these iterations"
 
 
 def test_text_sets_no_saving_beside_an_iteration_that_is_shorter(tmp_path, capsys):

@@ -92,7 +92,19 @@ def _window(device: DeviceSummary) -> str:
         return f"Seen over {_ms(device.window_ns / 1e6)}, from the first operation to the last."
     sure = "" if found.confidence == 1 else f", found with confidence {found.confidence:.0%}"
     spread = f"median; p5 {_ms(found.p5_ms)}, p95 {_ms(found.p95_ms)}"
-    return f"Seen over {_plural(found.count, 'iteration')} of {_ms(found.median_ms)} ({spread}){sure}."
+    counted, left_out = _counted(device)
+    return f"Seen over {counted} of {_ms(found.median_ms)} ({spread}){left_out}{sure}."
+
+
+def _counted(device: DeviceSummary) -> tuple[str, str]:
+    """Of how many iterations the figures are, and which are not among them."""
+    count, used = device.iterations.count, _used(device)
+    warm_up = len(device.iterations.boundaries_ns) - 1 - used
+    left = [f"{warm_up} of warm-up"] if warm_up else []
+    left += ["the last, which nothing ends"] if used + warm_up < count else []
+    if not left:
+        return _plural(count, "iteration"), ""
+    return f"{used} of {_plural(count, 'iteration')}", f", without {' and '.join(left)}"
 
 
 def _kernels(device: DeviceSummary) -> str:
@@ -111,13 +123,24 @@ def _copies(device: DeviceSummary) -> str:
 
 
 def _waits(device: DeviceSummary) -> str:
-    count, often = device.sync_count, ""
-    if device.window == "iterations" and device.structure["syncs"]:
-        count, often = device.structure["syncs"], " an iteration"
+    count, whole = device.sync_count, device.window == "iterations"
     if not count:
-        copies = device.gap_causes["sync"] >= _NOTABLE
-        return "the host waits in blocking copies" if copies else "no synchronizes were recorded"
-    return f"the host waits for the device {'once' if count == 1 else f'{count} times'}{often}"
+        if device.gap_causes["sync"] >= _NOTABLE:
+            return "the host waits in blocking copies"
+        return f"no synchronizes {'in these iterations' if whole else 'were recorded'}"
+    waits = "the host waits for the device"
+    if not whole:
+        return f"{waits} {_times(count)}"
+    usual, used = device.structure["syncs"], _used(device)
+    if usual and abs(count - usual * used) <= usual:  # one may lie on either side of the window's edges
+        return f"{waits} {_times(usual)} an iteration"
+    if 2 * count >= used:
+        return f"{waits} {count / used:.3g} times an iteration on average"
+    return f"{waits} {_times(count)} in all, about once in {used / count:.0f} iterations"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _steps(summary: Summary, findings: list[Finding]) -> list[str]:
@@ -201,10 +224,14 @@ def _iteration_ms(summary: Summary) -> float:
 
 
 def _mean_ms(device: DeviceSummary) -> float:
-    """The window, which ends where the last iteration starts, by the iterations in it."""
+    """The window by the iterations in it."""
+    return device.window_ns / _used(device) / 1e6
+
+
+def _used(device: DeviceSummary) -> int:
+    """Iterations in the window, which ends where the last one starts."""
     starts = device.iterations.boundaries_ns
-    inside = sum(start >= starts[-1] - device.window_ns for start in starts) - 1
-    return device.window_ns / inside / 1e6
+    return sum(start >= starts[-1] - device.window_ns for start in starts) - 1
 
 
 def _ms(ms: float) -> str:

@@ -312,6 +312,7 @@ def _copies(timeline: DeviceTimeline) -> list[Finding]:
     severity: Severity = (
         "critical" if instead or share >= GAP_STARVED else "warning" if share >= EXPOSED else "info"
     )
+    inside = (operations.start >= busy.low) & (operations.start < busy.high)
     time = (operations.end - operations.start).astype(np.float64)  # added up, absurd times would overflow
     with_host = np.isin(operations.kind, (CopyKind.HOST_TO_DEVICE, CopyKind.DEVICE_TO_HOST))
     mostly_host = 2 * time[with_host].sum() >= time[operations.is_memcpy].sum()
@@ -323,7 +324,7 @@ def _copies(timeline: DeviceTimeline) -> list[Finding]:
             bare,
             copy_compute_overlap=overlap,
             copy_only=busy.copy_only / busy.window,
-            streams=len(np.unique(operations.stream)),
+            streams=len(np.unique(operations.stream[inside])),
         )
     ]
 

@@ -120,11 +120,26 @@ def test_without_host_calls_the_cause_is_unknown(tmp_path, capsys):
 
 
 def test_utilization_that_contradicts_the_timeline_is_named(tmp_path, capsys):
-    program = loop()
-    for i in range(10):
-        program.sample(1_003_000_000 + i * 1_000_000, 100)
-    found = summary(capsys, tmp_path, program)
-    assert "utilization-above-timeline" in ids(found)
+    assert "utilization-above-timeline" in ids(sampled(capsys, tmp_path, [100] * 3))
+
+
+@pytest.mark.parametrize("samples", [[100], [100, 100], [0, 100, 0], [30, 100, 30]])
+def test_a_few_odd_samples_contradict_nothing(tmp_path, capsys, samples):
+    found = ids(sampled(capsys, tmp_path, samples))
+    assert not any(each.startswith("utilization-") for each in found)
+
+
+def test_a_sample_of_what_came_before_the_window_contradicts_nothing(tmp_path, capsys):
+    found = ids(sampled(capsys, tmp_path, [100] * 9, first=100_000_000, apart=90_000_000))
+    assert not any(each.startswith("utilization-") for each in found)
+
+
+def sampled(capsys, folder, samples, *, first=1_200_000_000, apart=500_000_000):
+    """The summary of a loop of 3 s, half idle, with samples from some ns after its start on."""
+    program = loop(iterations=60, work=30_000_000, kernel=7_000_000)
+    for i, utilization in enumerate(samples):
+        program.sample(1_000_000_000 + first + i * apart, utilization)
+    return summary(capsys, folder, program)
 
 
 def lost(capsys, folder, *, meta=(), **counts):

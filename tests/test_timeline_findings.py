@@ -107,9 +107,9 @@ def test_order_and_bounds_hold_for_any_program(tmp_path, work, uploads, kernels,
 
 
 def test_utilization_below_a_busy_timeline_is_a_question_of_windows(tmp_path):
-    program = loop(uploads=(1_000,), kernels=(900_000,))
-    for i in range(10):
-        program.sample(1_003_000_000 + i * 1_000_000, 20)
+    program = loop(uploads=(100_000,), kernels=(150_000_000,))
+    for i in range(3):
+        program.sample(2_200_000_000 + i * 500_000_000, 20)
     finding = by_id(program, tmp_path)["utilization-below-timeline"]
     assert finding.evidence["nvml_utilization"] == pytest.approx(0.2)
     assert finding.evidence["device_busy"] > 0.85

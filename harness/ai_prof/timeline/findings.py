@@ -49,11 +49,12 @@ if TYPE_CHECKING:
     from ai_prof.timeline.device import DeviceTimeline
     from ai_prof.timeline.ranks import LateRank
     from ai_prof.timeline.sync_sites import SyncUse
-    from ai_prof.trace.model import I64, Trace
+    from ai_prof.trace.model import Trace
 
 _MIN_ITERATIONS, _MIN_WINDOW_NS = 5, 10_000_000_000
 SITES = 2  # of synchronizes that are named
 AGAIN = 3  # iterations that load code: fewer are some first time
+_SAMPLE_NS, _MIN_SAMPLES = 1_000_000_000, 3  # of NVML
 _SURE = 0.8  # a period that explains less of the work may be none
 _SETUP = (
     *(CallKind.ALLOC, CallKind.FREE, CallKind.HOST_ALLOC, CallKind.MODULE_LOAD),
@@ -347,27 +348,34 @@ def _hot_kernel(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
             kernel=short(trace.names[top]) if top >= 0 else "unknown kernel",
             share_of_kernel_time=float(time.max() / max(time.sum(), 1)),
             mean_us=float(duration[name == top].mean()) / 1000,
-            nvml_memory_utilization=_nvml(trace, timeline, trace.samples.memory_utilization)[0],
+            nvml_memory_utilization=_memory_utilization(trace, timeline),
         )
     ]
 
 
-def _nvml(trace: Trace, timeline: DeviceTimeline, column: I64) -> tuple[float | None, int]:
-    """Mean over the window of an NVML utilization as a share, and of how many samples; None without any."""
-    time = trace.samples.time
+def _memory_utilization(trace: Trace, timeline: DeviceTimeline) -> float | None:
+    """Mean over the window of what NVML says of it, as a share; None without a sample."""
+    time, column = trace.samples.time, trace.samples.memory_utilization
     inside = (time >= timeline.busy.low) & (time < timeline.busy.high)
     chosen = inside & (trace.samples.device == timeline.device) & (column >= 0)
-    return (float(column[chosen].mean()) / 100 if chosen.any() else None), int(chosen.sum())
+    return float(column[chosen].mean()) / 100 if chosen.any() else None
 
 
 def _utilization(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
-    """NVML's utilization against the timeline, where they contradict each other."""
+    """NVML's utilization against the timeline, where they contradict each other.
+
+    A sample covers up to a second before it, and may be odd: the median counts, of those within the window.
+    """
     busy = timeline.busy
-    utilization, samples = _nvml(trace, timeline, trace.samples.gpu_utilization)
-    if utilization is None:
+    samples = trace.samples
+    time, column = samples.time, samples.gpu_utilization
+    covered = (time >= busy.low + _SAMPLE_NS) & (time < busy.high) & (samples.device == timeline.device)
+    values = column[covered & (column >= 0)]
+    if len(values) < _MIN_SAMPLES:
         return []
+    utilization = float(np.median(values)) / 100
     device_busy = (busy.kernel + busy.copy_only) / busy.window
-    evidence = {"nvml_utilization": utilization, "device_busy": device_busy, "samples": samples}
+    evidence = {"nvml_utilization": utilization, "device_busy": device_busy, "samples": len(values)}
     if utilization < BUSY_STARVED and device_busy >= BUSY_HEALTHY:
         return [_finding(timeline, "utilization-below-timeline", "info", 0.0, **evidence)]
     if utilization >= BUSY_HEALTHY and device_busy < BUSY_STARVED:

@@ -388,3 +388,73 @@ def test_a_cut_capture_is_summarised_and_said(tmp_path, capsys):
     found = json.loads(captured.out)
     assert not found["source"]["complete"]
     assert ids(found)[0] == "incomplete-capture"
+
+
+def flushes(iterations, *, each=10, work=50_000):
+    """The blocks of a capture whose records of all kinds were written every few iterations, kind by kind."""
+    program, begin = af.Program(level="api"), 0
+    for i in range(iterations):
+        program.work(work)
+        program.copy(af.HTOD, 20_000)
+        for k in range(3):
+            program.launch(f"k{k}", 100_000)
+        program.copy(af.DTOH, 20_000)
+        program.synchronize()
+        if i % each == each - 1:
+            program.rows[begin:] = sorted(program.rows[begin:], key=lambda row: row[0])
+            begin = len(program.rows)
+    return program.blocks()
+
+
+def kind(block):
+    return int.from_bytes(block[:4], "little")
+
+
+def cut_at(blocks, what, folder):
+    """The capture without its last block of a kind and all that follows, but for that block's begin."""
+    last = max(i for i, block in enumerate(blocks) if kind(block) == what)
+    path = folder / "h-100-0.aiprof"
+    path.write_bytes(b"".join(blocks[:last]) + blocks[last][:40])
+    return path
+
+
+@pytest.mark.parametrize("what", [af.KERNEL, af.MEMCPY, af.SYNC, af.CALL])
+def test_the_figures_of_a_cut_capture_end_with_the_last_flush(tmp_path, capsys, what):
+    path = cut_at(flushes(40), what, tmp_path)
+    assert cli.main(["summary", "--input", str(path), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert "it was cut" in captured.err
+    assert ("; some kinds of records end before others" in captured.err) == (what != af.KERNEL)
+    found = json.loads(captured.out)
+    (device,) = found["devices"]
+    assert (device["iterations"]["count"], device["gap_causes"]["unknown"]) == (30, 0)
+    assert device["memcpy_count"] == 2 * 29
+    assert device["sync_count"] == 29
+    assert "gap-unknown" not in ids(found)
+
+
+def test_gaps_of_a_cut_capture_are_not_laid_to_its_level(tmp_path, capsys):
+    path = cut_at(flushes(40, each=40, work=100_000), af.CALL, tmp_path)
+    assert cli.main(["summary", "--input", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "unknown (its launch is not in the file)" in text
+    assert "The launches of what ran after these gaps are missing, with what could not be read" in text
+    assert "AI_PROF_LEVEL" not in text
+
+
+def test_of_a_capture_that_is_mostly_damaged_the_share_is_said_and_no_advice_given(tmp_path, capsys):
+    blocks = flushes(60, each=2)
+    third = [i for i, block in enumerate(blocks) if kind(block) == af.KERNEL][2]
+    blocks[third] = blocks[third][:-1] + b"\xff"
+    path = tmp_path / "h-100-0.aiprof"
+    path.write_bytes(b"".join(blocks))
+    share = f"{sum(map(len, blocks[:third])) / path.stat().st_size:.1%}"
+    assert cli.main(["summary", "--input", str(path)]) == 0
+    captured = capsys.readouterr()
+    assert f"is damaged: what follows was not read; {share} of the file could be" in captured.err
+    steps = [line for line in captured.out.splitlines() if line[0] != " "][1:]
+    remedy = f"Capture again: {share} of it could be read, and no figure speaks for the rest."
+    assert steps == [f"1. The capture is incomplete (critical). {remedy}"]
+    path.write_bytes(b"AIPROF\r\n\x01\x00")
+    assert cli.main(["summary", "--input", str(path)]) == 3
+    assert "Capture again: nothing of it could be read" in capsys.readouterr().out

@@ -21,7 +21,7 @@ CAUSES = {
     "host": "the host busy outside the driver",
     "wait": "launched work waiting on the device",
     "device": "the device's own latency",
-    "unknown": "unknown (no host calls recorded)",
+    "unknown": "unknown (its launch is not in the file)",
 }
 """What the device's idle time goes to, in words."""
 
@@ -77,6 +77,15 @@ LOST = {
     "file": "The times of what was left out cannot be: record again with the tool that wrote the file.",
 }
 """What to do about lost records, by what lost them."""
+
+LAUNCHES_LOST = (
+    "The launches of what ran after these gaps are missing, with what could not be read: capture again."
+)
+LAUNCHES_UNSEEN = (
+    "Host calls were recorded, but not the launches of what ran after these gaps: see whether they came "
+    "before the capture began."
+)
+"""In place of the advice to record host calls, where some were or the file is not whole."""
 
 SAMPLE_STACKS = (
     "Sample the Python stacks (`ai-prof run` or `attach` with `--stacks`) to see what runs meanwhile."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from ai_prof.timeline.advice import ACTIONS, LOST, NOT_REACHED, UNRECORDED
@@ -20,7 +21,7 @@ _ASK_FOR_WORK = (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH, CallKind.COPY)
 def capture_findings(trace: Trace, *, worked: bool) -> list[Finding]:
     """They come before all others; `worked` says whether any device did."""
     found = []
-    if not worked:
+    if not worked and not trace.source.mostly_lost:
         actions = UNRECORDED.get(trace.source.format, _ours_without_work(trace))
         evidence = {"host_calls": len(trace.calls.start)}
         found.append(Finding("no-device-work", "critical", evidence, 0.0, list(actions)))
@@ -28,10 +29,20 @@ def capture_findings(trace: Trace, *, worked: bool) -> list[Finding]:
         found.append(_lost_records(trace))
     warnings = list(trace.source.warnings)
     if not trace.source.complete:
-        found.append(_of_capture("incomplete-capture", "warning", warnings=warnings))
+        found.append(_incomplete(trace))
     elif warnings:
         found.append(Finding("capture-notes", "info", {"warnings": warnings}, 0.0, warnings))
     return found
+
+
+def _incomplete(trace: Trace) -> Finding:
+    """Of a file of which next to nothing is left, no figure says anything."""
+    finding = _of_capture("incomplete-capture", "warning", warnings=list(trace.source.warnings))
+    if not trace.source.mostly_lost:
+        return finding
+    part = f"{trace.source.read:.1%}" if trace.source.read else "nothing"
+    action = f"Capture again: {part} of it could be read, and no figure speaks for the rest."
+    return msgspec.structs.replace(finding, severity="critical", actions=[action])
 
 
 def work_asked(trace: Trace) -> int:

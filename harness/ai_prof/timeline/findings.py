@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from ai_prof.timeline.advice import ACTIONS, COMPILE, HELD_ALONE, LARGER_GRAPHS
+from ai_prof.timeline.advice import (
+    ACTIONS,
+    COMPILE,
+    HELD_ALONE,
+    LARGER_GRAPHS,
+    LAUNCHES_LOST,
+    LAUNCHES_UNSEEN,
+)
 from ai_prof.timeline.advice_opencl import OPENCL_ACTIONS
 from ai_prof.timeline.busy import copy_compute_overlap
 from ai_prof.timeline.capture_findings import capture_findings
@@ -66,7 +73,13 @@ _SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 
 
 def find(trace: Trace, timelines: Sequence[DeviceTimeline]) -> list[Finding]:
-    """Findings of all devices, ranked; one of each id, for the device where it costs most."""
+    """Findings of all devices, ranked; one of each id, for the device where it costs most.
+
+    Of a capture that is mostly lost, that alone.
+    """
+    of_capture = capture_findings(trace, worked=bool(timelines))
+    if trace.source.mostly_lost:
+        return of_capture
     found: dict[str, tuple[int, Finding]] = {}
     late = late_rank(trace, timelines)
     for timeline in timelines:
@@ -77,7 +90,15 @@ def find(trace: Trace, timelines: Sequence[DeviceTimeline]) -> list[Finding]:
         finding = late_finding(late)
         found[finding.id] = 0, finding
     ranked = sorted(found.values(), key=_rank)
-    return capture_findings(trace, worked=bool(timelines)) + [finding for _, finding in ranked]
+    return of_capture + [_unknown(trace, finding) for _, finding in ranked]
+
+
+def _unknown(trace: Trace, finding: Finding) -> Finding:
+    """What to do about gaps without a cause, where more host calls are not what is missing."""
+    if finding.id != "gap-unknown" or (trace.source.complete and not len(trace.calls.start)):
+        return finding
+    action = LAUNCHES_UNSEEN if trace.source.complete else LAUNCHES_LOST
+    return msgspec.structs.replace(finding, actions=[action])
 
 
 def _rank(found: tuple[int, Finding]) -> tuple[int, int, float]:

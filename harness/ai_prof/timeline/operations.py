@@ -81,7 +81,21 @@ def busy_devices(trace: Trace) -> list[int]:
 
 
 def device_operations(trace: Trace, device: int) -> Operations:
-    """The work of one device, joined to the calls that asked for it."""
+    """The work of one device, joined to the calls that asked for it.
+
+    Without what a cut file holds of it after other kinds of records end, if that is the lesser part.
+    """
+    operations = _operations(trace, device)
+    until = [process.known_until for process in trace.processes]
+    if all(time is None for time in until):
+        return operations
+    forever = np.iinfo(np.int64).max
+    ends = np.array([forever if time is None else time for time in until], np.int64)
+    known = operations.start <= ends[operations.process]
+    return operations.rows(known) if 2 * known.sum() > len(known) else operations
+
+
+def _operations(trace: Trace, device: int) -> Operations:
     kernels, memory = trace.kernels, trace.memory
     k, m = _rows_of(kernels.device, device), _rows_of(memory.device, device)
 

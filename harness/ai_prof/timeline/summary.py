@@ -121,7 +121,7 @@ def summarise(trace: Trace, window: Window = "auto") -> Summary:
         source=_source(trace),
         devices=[_device(trace, timeline) for timeline in timelines],
         findings=find(trace, timelines),
-        tag=tag(trace, timelines),
+        tag=None if trace.source.mostly_lost else tag(trace, timelines),
         reason=None if timelines else _no_work(trace),
         ranks=rank_summaries(trace, timelines),
     )

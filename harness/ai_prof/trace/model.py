@@ -19,6 +19,8 @@ import numpy.typing as npt
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
 
+_TELLING = 0.1  # share of the files' bytes
+
 
 class CopyKind(IntEnum):
     """Direction of a copy; SET is a memset."""
@@ -92,24 +94,37 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process of the capture. `header` is the file's own JSON with later META keys merged in."""
+    """One process of the capture. `header` is the file's own JSON with later META keys merged in.
+
+    Where its file is cut or damaged, records of some kinds are missing after `known_until` (ns).
+    """
 
     pid: int
     host: str
     command_line: tuple[str, ...] = ()
     rank: int | None = None
     header: dict[str, Any] = field(default_factory=dict)
+    known_until: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the trace came from. `complete` is False for a cut or unclosed file; `warnings` says so."""
+    """Where the trace came from. `complete` is False for a cut or unclosed file; `warnings` says so.
+
+    `read` is the share of the files' bytes that could be read, where that is known.
+    """
 
     format: str
     files: tuple[str, ...]
     complete: bool = True
     losses: dict[str, Loss] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    read: float = 1.0
+
+    @property
+    def mostly_lost(self) -> bool:
+        """Whether what could be read is too little to say anything of the rest."""
+        return self.read < _TELLING
 
     @property
     def shown_files(self) -> list[str]:

@@ -24,7 +24,7 @@ from ai_prof.trace.model import (
     Trace,
 )
 from ai_prof.trace.readers.clocks import clock_map, device_clock_map, realtime_offset
-from ai_prof.trace.readers.native_file import NativeFile, read_file, read_header
+from ai_prof.trace.readers.native_file import DEVICE_WORK, NativeFile, read_file, read_header
 from ai_prof.trace.readers.native_format import (
     END_ERROR,
     HOST_CLOCK,
@@ -103,6 +103,7 @@ class _Merge:
         self.losses: dict[str, Loss] = {}
         self.warnings: list[str] = []
         self.complete = True
+        self.read = self.size = 0  # bytes
         self.boots: dict[Any, list[int]] = {}  # CLOCK_REALTIME minus CLOCK_MONOTONIC, by boot
         self.parts: dict[type, list[dict[str, Any]]] = {
             table: [] for table in (Kernels, Memory, Syncs, Calls, Ranges, Samples)
@@ -110,6 +111,7 @@ class _Merge:
 
     def add(self, file: NativeFile) -> None:
         self.files.append(str(file.path))
+        self.read, self.size = self.read + file.read, self.size + file.size
         if file.fault:
             self.complete = False
             self.warnings.append(f"{file.path.name}: {file.fault}")
@@ -138,7 +140,8 @@ class _Merge:
 
     def trace(self) -> Trace:
         offsets = sorted(self._first_boot())
-        source = Source("native", tuple(self.files), self.complete, self.losses, tuple(self.warnings))
+        read = self.read / self.size if self.size else 0.0
+        source = Source("native", tuple(self.files), self.complete, self.losses, tuple(self.warnings), read)
         return Trace(
             source=source,
             names=tuple(self.names),
@@ -201,7 +204,6 @@ class _FileRows:
         self.file = file
         self.records = records
         self.host = str(file.header.get("host", ""))
-        self.process = self._process()
         self.device_ids: dict[int, int] = {}
         for row in records[BlockType.DEVICE].rows():
             self._device(row)
@@ -210,6 +212,7 @@ class _FileRows:
         self.clocks = records[BlockType.CLOCK].rows()
         self.to_monotonic = clock_map(self.clocks, HOST_CLOCK)
         self.shift = merge.shift(file)
+        self.process = self._process()
 
     def add(self) -> None:
         parts = self.merge.parts
@@ -228,9 +231,18 @@ class _FileRows:
         number = known[0] if known else len(self.merge.processes)
         merged = {**known[1].header, **header} if known else header
         command = tuple(str(word) for word in merged.get("command_line") or ())
-        process = Process(int(merged.get("pid") or 0), self.host, command, merged.get("rank"), merged)
+        until = (self._known_until(), known[1].known_until if known else None)
+        first = min((time for time in until if time is not None), default=None)
+        process = Process(int(merged.get("pid") or 0), self.host, command, merged.get("rank"), merged, first)
         self.merge.processes[key] = (number, process)
         return number
+
+    def _known_until(self) -> int | None:
+        """When the last device work of a faulty file begins that was written with all other kinds."""
+        if not self.file.fault:
+            return None
+        flushed = [rows for rows in map(self.file.flushed.get, DEVICE_WORK) if rows]
+        return max((int(self._device_times(rows)[0].max()) for rows in flushed), default=None)
 
     def _device(self, row: np.void) -> None:
         uuid = bytes(row["uuid"]).hex() if row["uuid"].any() else None

@@ -33,18 +33,27 @@ class _Header(msgspec.Struct):
     warnings: list[str] | None = None
 
 
+DEVICE_WORK = (BlockType.KERNEL, BlockType.MEMCPY, BlockType.MEMSET)
 _CHECKED_FIELDS = 12  # bytes of a block's header that stand before its CRC
+_FULL_BATCH = 256 << 10  # bytes; records of one kind are written when they are that many, else in a flush
 
 
 @dataclass(frozen=True, slots=True)
 class NativeFile:
-    """What one file holds. `fault` says in words why reading ended before an END block, or is None."""
+    """What one file holds. `fault` says in words why reading ended before an END block, or is None.
+
+    `flushed` is device work of the blocks up to the last flush, in which all kinds of records are written; a
+    fault within the next one leaves some kinds behind others. `read` of `size` bytes could be read.
+    """
 
     path: Path
     header: dict[str, Any]
     strings: dict[int, str] = field(default_factory=dict)
     records: dict[BlockType, Records] = field(default_factory=dict)
     fault: str | None = None
+    flushed: dict[BlockType, Records] = field(default_factory=dict)
+    read: int = 0
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,12 @@ class _Block:
     def payload(self) -> slice:
         begin = self.offset + BLOCK_HEADER.itemsize
         return slice(begin, begin + self.record_size * self.count)
+
+    @property
+    def end(self) -> int:
+        """Where the next block begins."""
+        stop: int = self.payload.stop
+        return stop + -stop % 8
 
 
 def is_native(path: Path) -> bool:
@@ -91,11 +106,16 @@ def read_file(path: Path) -> NativeFile:
     data = _map(path)
     header = _parse_header(path, data[: PREAMBLE.itemsize + _header_bytes(data)])
     if header is None:
-        return NativeFile(path, {}, fault="it was cut inside its header: nothing in it can be read")
+        nothing = "it was cut inside its header: nothing in it can be read"
+        return NativeFile(path, {}, fault=nothing, size=len(data))
     blocks, fault = _walk(data, PREAMBLE.itemsize + _header_bytes(data))
     bad = _first_damaged(data, blocks)
     if bad is not None:
-        fault = f"the block at byte {blocks[bad].offset} is damaged: what follows was not read"
+        share = blocks[bad].offset / len(data)
+        fault = (
+            f"the block at byte {blocks[bad].offset} is damaged: what follows was not read; "
+            f"{share:.1%} of the file could be"
+        )
         blocks = blocks[:bad]
     strings: dict[int, str] = {}
     for block in blocks:
@@ -105,9 +125,14 @@ def read_file(path: Path) -> NativeFile:
             header.update(_parse_json(path, bytes(data[block.payload])))
     _check_types(path, header)
     records = {kind: _collect(path, data, blocks, kind) for kind in RECORDS}
+    read = blocks[-1].end if blocks else 0
+    whole = blocks[: _flushed(blocks, _type_at(data, read))]
+    flushed = {kind: _collect(path, data, whole, kind) for kind in DEVICE_WORK}
+    if fault and any(block.type in RECORDS for block in blocks[len(whole) :]):
+        fault += "; some kinds of records end before others"
     if fault is None and not len(records[BlockType.END]):
         fault = "it ended without closing: the program was killed, or the capture still runs"
-    return NativeFile(path, header, strings, records, fault)
+    return NativeFile(path, header, strings, records, fault, flushed, read, len(data))
 
 
 def _map(path: Path) -> memoryview:
@@ -172,14 +197,34 @@ def _walk(data: memoryview, offset: int) -> tuple[list[_Block], str | None]:
         if not kind:  # as in what a crashed file system leaves: nothing but zeros
             return blocks, f"no block begins at byte {offset}: what follows was not read"
         block = _Block(kind, record_size, count, crc, offset)
-        end = block.payload.stop + -block.payload.stop % 8
-        if end > len(data):
+        if block.end > len(data):
             return blocks, cut.format(len(data) - offset)
         blocks.append(block)
         if block.type == BlockType.END:
             break
-        offset = end
+        offset = block.end
     return blocks, None
+
+
+def _type_at(data: memoryview, offset: int) -> int:
+    """The type of the block that begins there, whole or not; 0 at the file's end."""
+    return int(struct.unpack_from("<I", data, offset)[0]) if offset + 4 <= len(data) else 0
+
+
+def _flushed(blocks: list[_Block], following: int) -> int:
+    """How many of the blocks reach up to the end of the last flush; `following` is the type of the next one.
+
+    A flush writes the records of all kinds that wait, in the order of their types, and ends where the types
+    rise no further. Between two of them, only blocks of a full batch are written.
+    """
+    for number in range(len(blocks) - 1, -1, -1):
+        block = blocks[number]
+        if block.type not in RECORDS:
+            continue
+        if following <= block.type and block.record_size * block.count < _FULL_BATCH:
+            return number + 1
+        following = block.type
+    return 0
 
 
 def _first_damaged(data: memoryview, blocks: list[_Block]) -> int | None:

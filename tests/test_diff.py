@@ -106,6 +106,54 @@ def test_fewer_synchronizes_are_no_less_work_and_are_named(tmp_path, capsys):
     assert line.endswith(": the same kernels do it; synchronizes per iteration 21 → 1.")
 
 
+def draining(kernel, times, **options):
+    """A loop that waits for its loss, and some times more for a kernel in the midst of each iteration."""
+    made = af.Program(**options)
+    for _ in range(20):
+        made.work(20_000)
+        for name in ("gemm", "relu", "norm", "loss"):
+            made.launch(name, 500_000)
+            if name == kernel:
+                for _ in range(times):
+                    made.synchronize()
+        made.synchronize()
+    return made
+
+
+def test_further_synchronizes_are_named_with_what_they_wait_after(tmp_path, capsys):
+    paths = [write(tmp_path, name, draining("relu", times)) for name, times in (("a", 0), ("b", 4))]
+    page = tmp_path / "diff.html"
+    said = "Each iteration has 4 more synchronizes: cudaStreamSynchronize after relu (4)."
+    assert cli.main(["diff", *map(str, paths), "--html", str(page)]) == 0
+    assert said in capsys.readouterr().out.splitlines()
+    assert said in page.read_text("utf-8")
+    assert cli.main(["diff", *map(str, reversed(paths))]) == 0
+    assert said.replace("more", "fewer") in capsys.readouterr().out.splitlines()
+    assert cli.main(["diff", *map(str, paths), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["syncs"] == [
+        {"call": "cudaStreamSynchronize", "follows": "relu", "before": 0, "after": 4}
+    ]
+
+
+def test_a_synchronize_that_moved_is_no_further_one(tmp_path, capsys):
+    paths = [write(tmp_path, name, draining(name, 1)) for name in ("gemm", "relu")]
+    assert cli.main(["diff", *map(str, paths)]) == 0
+    assert "Each iteration has" not in capsys.readouterr().out
+
+
+def test_places_of_two_levels_are_not_set_against_each_other(compare):
+    """One names the call, the other cannot."""
+    bare = draining("relu", 4, level="kernel", calls=False)
+    assert compare(draining("relu", 0, level="api"), bare)["syncs"] == []
+
+
+def test_a_small_finding_that_came_is_named_where_acting_on_it_returns_time(tmp_path, capsys):
+    paths = [write(tmp_path, name, draining("relu", times)) for name, times in (("a", 0), ("b", 8))]
+    assert cli.main(["diff", *map(str, paths)]) == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Finding ")]
+    assert told == ["Finding new: the host stops to wait for the device (info)."]
+
+
 def test_less_work_names_what_there_is_less_of(tmp_path, capsys):
     before = (("gemm", 100_000), ("relu", 50_000), ("norm", 50_000))
     line = first_line(tmp_path, capsys, program(kernels=before), program(kernels=before[:2]))

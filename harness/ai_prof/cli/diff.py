@@ -64,6 +64,8 @@ def _print(found: Diff, console: Console) -> None:
     tell(f"{view.headline(found)}: {view.sentence(found)}.")
     if why := view.reason(found):
         tell(f"What changed most of the mean iteration: {why}.")
+    if syncs := view.syncs(found):
+        tell(f"{syncs}.")
     if found.within_spread:
         tell(f"Mind: {view.NOISE}.")
     for caution in found.cautions:

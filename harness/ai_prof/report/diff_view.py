@@ -14,6 +14,7 @@ from ai_prof.timeline.diff_kind import saved_by_kernels, told_strangers
 if TYPE_CHECKING:
     from ai_prof.timeline.diff import Count, Diff, Figure, FindingChange, Part, Side
     from ai_prof.timeline.diff_kernels import KernelChange, KernelUse
+    from ai_prof.timeline.diff_syncs import SyncChange
 
 FLOORS = {key: (metric.floor.relative, metric.floor.absolute) for key, metric in METRICS.items()}
 NOISE = (
@@ -24,6 +25,7 @@ _GAINS = dict.fromkeys(("accelerated", "less-work", "faster"), "good")
 _TONES = {**_GAINS, "slower": "bad", "idle-filled": "warn", "other-work": "warn"}
 _PARTS = {"kernels": "kernels at work", "copies": "copies alone"}
 _LEADING = 3
+_ANY_HAS = "hot-kernel"  # what any device at work has is no news
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,18 @@ def reason(diff: Diff) -> str:
     return ", ".join(f"{part_name(part.name)} {_signed_ms(part.change_ms)}" for part in telling)
 
 
+def syncs(diff: Diff) -> str:
+    """Say where the further synchronizes of an iteration are, or the fewer; empty where it has as many."""
+    delta = next((count.after - count.before for count in diff.structure if count.name == "syncs"), 0)
+    places = [_site(site) for site in diff.syncs if (site.after - site.before) * delta > 0]
+    if not places:
+        return ""
+    left = len(places) - _LEADING
+    others = f" and {fmt.plural(left, 'other place')}" if left > 0 else ""
+    each = f"{abs(delta):,} {'more' if delta > 0 else 'fewer'} synchronize{'s' * (abs(delta) > 1)}"
+    return f"Each iteration has {each}: {', '.join(places[:_LEADING])}{others}"
+
+
 def part_name(name: str) -> str:
     """Return the name of a part of the time: work, or a cause of gap."""
     return _PARTS.get(name) or f"idle: {CAUSES[name]}"
@@ -125,7 +139,11 @@ def kernel_rows(diff: Diff) -> list[Row]:
 
 def finding_lines(diff: Diff) -> list[str]:
     """Say which findings came, went or changed; notes about the captures are none."""
-    return [_finding(f) for f in diff.findings if {f.before, f.after} - {"info", None}]
+    return [
+        _finding(f)
+        for f in diff.findings
+        if {f.before, f.after} - {"info", None} or (f.saves_ms > 0 and f.id != _ANY_HAS)
+    ]
 
 
 def side(side: Side) -> str:
@@ -152,6 +170,11 @@ def _no_less_work(diff: Diff) -> str:
     if diff.telling:
         return "the same kernels do it"
     return "the same operations, as many as before: they or the machine were faster"
+
+
+def _site(site: SyncChange) -> str:
+    after = f" after {fmt.operation(site.follows, 60)}" if site.follows else ""
+    return f"{site.call}{after} ({f'{abs(site.after - site.before):,.1f}'.removesuffix('.0')})"
 
 
 def _telling(count: Count) -> str:

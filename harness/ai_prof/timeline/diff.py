@@ -13,6 +13,7 @@ from ai_prof.timeline.causes import CAUSES
 from ai_prof.timeline.device import device_timeline
 from ai_prof.timeline.diff_kernels import KernelChange, compare_kernels
 from ai_prof.timeline.diff_kind import Kind, are_strangers, kind_of, telling, told_strangers
+from ai_prof.timeline.diff_syncs import SyncChange, compare_syncs
 from ai_prof.timeline.evidence import RunEvidence, evidence_of, working_timelines
 from ai_prof.timeline.findings import find
 from ai_prof.timeline.operations import busy_devices
@@ -82,13 +83,14 @@ class FindingChange(msgspec.Struct, frozen=True):
     """A finding's severity before and after; None where it was not found.
 
     `lacking` names the captures, A or B, without some of the records that tell of it: that only the other
-    one has the finding is then no change.
+    one has the finding is then no change. `saves_ms` is the most that acting on it returns, of B or else A.
     """
 
     id: str
     before: str | None
     after: str | None
     lacking: list[str] = []
+    saves_ms: float = 0.0
 
 
 class Diff(msgspec.Struct, frozen=True):
@@ -99,6 +101,7 @@ class Diff(msgspec.Struct, frozen=True):
     idle-filled (busy up alone, nothing gained), slower, unchanged, other-work (hardly a kernel in common, and
     other amounts of data copied), or unknown without iterations in both. `telling` is the count that changed
     most, of less work the one that fell most, of slower the one that rose most; None where none did.
+    `syncs` is where an iteration synchronizes more or less often, if both were captured at one level.
     """
 
     schema: str
@@ -114,6 +117,7 @@ class Diff(msgspec.Struct, frozen=True):
     findings: list[FindingChange]
     cautions: list[str]
     telling: Count | None = None
+    syncs: list[SyncChange] = []
 
 
 def diff(a: Trace, b: Trace, floors: Mapping[str, tuple[float, float]]) -> Diff:
@@ -130,7 +134,8 @@ def diff(a: Trace, b: Trace, floors: Mapping[str, tuple[float, float]]) -> Diff:
     figures = [_figure(name, runs[0].metrics[name], runs[1].metrics[name]) for name in runs[0].metrics]
     sides = _side(a, timelines[0], runs[0]), _side(b, timelines[1], runs[1])
     by_iteration = timelines[0][0].window == "iterations"
-    kernels = compare_kernels((a, timelines[0]), (b, timelines[1]), by_iteration=by_iteration)
+    seen = (a, timelines[0]), (b, timelines[1])
+    kernels = compare_kernels(*seen, by_iteration=by_iteration)
     structure = _structure(*timelines, runs) if by_iteration else []
     changed = [count for count in [*structure, *_threads(kernels)] if _changed(count)] if by_iteration else []
     parts = _parts(*timelines, by_iteration=by_iteration)
@@ -146,9 +151,10 @@ def diff(a: Trace, b: Trace, floors: Mapping[str, tuple[float, float]]) -> Diff:
         parts=parts,
         kernels=kernels,
         structure=structure,
-        findings=_findings(find(a, timelines[0]), find(b, timelines[1]), _lacking(a, b)),
+        findings=_findings(find(*seen[0]), find(*seen[1]), _lacking(a, b)),
         cautions=[*_strangers(kind, kernels), *_cautions((a, b), sides, runs)],
         telling=telling(kind, parts, changed),
+        syncs=compare_syncs(*seen) if by_iteration and _header(a, "level") == _header(b, "level") else [],
     )
 
 
@@ -261,12 +267,16 @@ def _lacking(a: Trace, b: Trace) -> list[str]:
 
 def _findings(before: list[Finding], after: list[Finding], lacking: list[str]) -> list[FindingChange]:
     """Findings that came, went or changed in severity; those of B first, in its ranking."""
-    old, new = ({finding.id: finding.severity for finding in found} for found in (before, after))
-    return [
-        FindingChange(name, old.get(name), new.get(name), [] if name in OF_CAPTURE else lacking)
-        for name in dict.fromkeys((*new, *old))
-        if old.get(name) != new.get(name)
-    ]
+    old, new = ({finding.id: finding for finding in found} for found in (before, after))
+    changes = []
+    for name in dict.fromkeys((*new, *old)):
+        was, now = old.get(name), new.get(name)
+        severities = [each.severity if each else None for each in (was, now)]
+        if severities[0] != severities[1]:
+            saves = next(each.saves_ms for each in (now, was) if each)
+            without = [] if name in OF_CAPTURE else lacking
+            changes.append(FindingChange(name, severities[0], severities[1], without, saves))
+    return changes
 
 
 def _strangers(kind: Kind, kernels: list[KernelChange]) -> list[str]:

@@ -133,7 +133,6 @@ CODES = {
         "summary --input work",
         "diff work work",
         "export --input work --output out.json",
-        "export --input idle --output out.json",  # it holds what was recorded, if nothing of a device
         "env",
         *("status", "status --json"),
         "init --device opencl",
@@ -156,7 +155,7 @@ CODES = {
         *("report", "report merge nowhere"),
     ],
     3: [
-        "summary --input idle",
+        *("summary --input idle", "export --input idle --output out.json"),
         *("diff work idle", "diff idle work"),
         "run --output out -- true",
         *("baseline show", "baseline log"),

@@ -258,11 +258,22 @@ def test_gzip_holds_the_same(tmp_path, trace):
     assert load(gzip.decompress(target.read_bytes()))["traceEvents"] == trace["traceEvents"]
 
 
-def test_an_empty_capture_gives_a_valid_file(tmp_path):
-    path = af.Capture().write(tmp_path)
-    target = tmp_path / "out.json"
+@pytest.mark.parametrize("data", [af.Capture().data(), af.Capture().data()[:10]])
+@pytest.mark.parametrize("kind", ["timeline", "csv"])
+def test_of_a_capture_without_records_nothing_is_written(tmp_path, capsys, data, kind):
+    path, target = tmp_path / "h-100-0.aiprof", tmp_path / "out.json"
+    path.write_bytes(data)
+    assert cli.main(["export", "--input", str(path), "--format", kind, "--output", str(target)]) == 3
+    assert "no record could be read from" in capsys.readouterr().err
+    assert not target.exists()
+
+
+def test_a_capture_of_calls_alone_is_exported(tmp_path):
+    made = af.Capture()
+    made.call("cuInit", 1_000, 2_000, kind=0)
+    path, target = made.write(tmp_path), tmp_path / "out.json"
     assert cli.main(["export", "--input", str(path), "--output", str(target)]) == 0
-    assert [e["ph"] for e in load(target.read_text())["traceEvents"]] == ["M"]
+    assert [e["ph"] for e in load(target.read_text())["traceEvents"]] == ["M", "M", "X"]
 
 
 def test_nothing_is_overwritten_by_a_failure(tmp_path, capsys):
@@ -270,14 +281,14 @@ def test_nothing_is_overwritten_by_a_failure(tmp_path, capsys):
     target.write_text("old")
     assert cli.main(["export", "--input", str(tmp_path / "absent"), "--output", str(target)]) == 2
     assert target.read_text() == "old"
-    path = af.Capture().write(tmp_path)
+    path = program().write(tmp_path)
     assert cli.main(["export", "--input", str(path), "--output", str(tmp_path / "out.txt")]) == 2
     assert cli.main(["export", "--input", str(path), "--output", str(tmp_path / "no" / "out.json")]) == 2
     assert capsys.readouterr().err.count("\n") >= 3
 
 
 def test_links_and_devices_stay_what_they_are(tmp_path):
-    path = af.Capture().write(tmp_path)
+    path = program().write(tmp_path)
     link, target, pipe = tmp_path / "link.json", tmp_path / "target.json", tmp_path / "pipe.json"
     link.symlink_to(target)
     assert cli.main(["export", "--input", str(path), "--output", str(link)]) == 0

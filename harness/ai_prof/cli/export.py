@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ai_prof.cli.reading import read
-from ai_prof.errors import UsageError
+from ai_prof.errors import NothingToCompareError, UsageError
 from ai_prof.timeline.tracks import tracks
 from ai_prof.trace.open import ACCEPTED
 from ai_prof.trace.writers.csv_tables import write_csv
@@ -16,6 +16,8 @@ from ai_prof.trace.writers.timeline import write_timeline
 
 if TYPE_CHECKING:
     import argparse
+
+    from ai_prof.trace.model import Trace
 
 _WRITERS = {"timeline": write_timeline, "csv": write_csv, "parquet": write_parquet}
 
@@ -39,12 +41,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the file or the folder."""
+    """Write the file or the folder. Raises NothingToCompareError where not one record is there."""
     timeline = args.format == "timeline"
     if timeline and not args.output.name.endswith((".json", ".json.gz")):
         raise UsageError(f"{args.output}: a timeline is written to a .json or a .json.gz file")
     trace = read(args.input)
+    if not holds_records(trace):
+        raise NothingToCompareError(f"no record could be read from {args.input}: nothing was written")
     _WRITERS[args.format](trace, args.output, tracks(trace))
     hint = ": open it at https://ui.perfetto.dev" if timeline else ""
     sys.stderr.write(f"ai-prof: wrote {args.output}{hint}\n")
     return 0
+
+
+def holds_records(trace: Trace) -> bool:
+    """Whether there is anything to write but the names of what was recorded."""
+    tables = (trace.kernels, trace.memory, trace.syncs, trace.calls, trace.ranges)
+    return any(len(table.start) for table in tables) or len(trace.samples.time) > 0

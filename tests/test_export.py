@@ -13,6 +13,7 @@ import aiprof_file as af
 import pytest
 
 from ai_prof import cli
+from ai_prof.timeline.advice import CAUSES
 from ai_prof.timeline.device import device_timeline
 from ai_prof.trace.open import open_trace
 
@@ -144,7 +145,8 @@ def test_gaps_and_iterations_are_rows_of_their_device(tmp_path):
     assert sum(length for _, length, _ in spans["gaps"]) == timeline.busy.gap
     for _, length, event in spans["gaps"]:
         assert sum(event["args"].values()) == length
-        assert event["args"][f"{event['name']}_ns"] == max(event["args"].values())
+        cause = next(cause for cause, words in CAUSES.items() if words == event["name"])
+        assert event["args"][f"{cause}_ns"] == max(event["args"].values())
 
 
 def test_nvml_runs_below_as_counters(trace):
@@ -207,6 +209,19 @@ def test_csv_of_two_devices_keeps_their_gaps_apart(tmp_path):
         made.work(300_000)
     gaps = read_csv(export_tables(tmp_path, "csv", made) / "gaps.csv")
     assert Counter(row["device"] for row in gaps) == {"0": 4, "1": 4}
+
+
+@pytest.mark.parametrize(("devices", "told"), [((0,), {"0"}), ((0, 1), {""})])
+def test_a_synchronize_that_names_no_device_is_for_the_only_one(tmp_path, devices, told):
+    made = af.Capture()
+    for device in devices:
+        made.device(device)
+        made.kernel("k", 1_000, 2_000, device=device)
+    made.sync(af.STREAM_SYNC, 1_500, 2_500, stream=af.NONE32, device=af.NONE32)
+    folder = export_tables(tmp_path, "csv", made)
+    syncs = read_csv(folder / "syncs.csv")
+    assert {row["device"] for row in syncs} == told
+    assert {row["stream"] for row in syncs} == {""}
 
 
 def test_a_kind_of_a_later_version_is_unknown(tmp_path):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ai_prof.timeline import advice
 from ai_prof.timeline.causes import CAUSES
 from ai_prof.timeline.device import device_timeline
 from ai_prof.timeline.operations import busy_devices
@@ -42,4 +43,5 @@ def _gaps(timeline: DeviceTimeline) -> Track:
     """Each gap by the cause of most of it."""
     gaps, causes = timeline.busy.gaps, timeline.causes
     values = {f"{name}_ns": causes.of(name) for name in CAUSES}
-    return Track(timeline.device, "gaps", gaps.start, gaps.end, causes.main(), CAUSES, values)
+    words = tuple(advice.CAUSES[name] for name in CAUSES)
+    return Track(timeline.device, "gaps", gaps.start, gaps.end, causes.main(), CAUSES, values, words)

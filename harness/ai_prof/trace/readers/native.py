@@ -285,15 +285,22 @@ class _FileRows:
 
     def _syncs(self) -> dict[str, Any]:
         rows = self.records[BlockType.SYNC]
+        devices = self._devices(rows["device"])
         return {
             **self._host_times(rows),
-            "device": self._devices(rows["device"]),
+            "device": np.where(devices < 0, self._only_device(), devices),
             "process": self.process,
             "stream": _ids(rows["stream"]),
             "thread": _ids(rows["thread"]),
             "kind": _kinds(rows["kind"], SyncKind),
             "correlation": self._correlations(rows["correlation"]),
         }
+
+    def _only_device(self) -> int:
+        """The device of all work in the file, which a wait is then for; -1 where there are several."""
+        columns = [self.records[kind]["device"] for kind in DEVICE_WORK]
+        used = {int(end) for column in columns if len(column) for end in (column.min(), column.max())}
+        return self._device_number(used.pop()) if len(used) == 1 else -1
 
     def _calls(self) -> dict[str, Any]:
         rows = self.records[BlockType.CALL]

@@ -238,7 +238,8 @@ def _tracks(tracks: Sequence[Track], base: int) -> Iterator[str]:
         where = (_device_pid(track.device), _TRACK_TID + place)
         yield _name("thread_name", *where, track.title)
         yield _meta("thread_sort_index", where, {"sort_index": place - len(tracks)})
-        names, keys = [json.dumps(name) for name in track.names], [json.dumps(key) for key in track.values]
+        names = [json.dumps(name) for name in track.words or track.names]
+        keys = [json.dumps(key) for key in track.values]
         columns: list[I64 | I32] = [track.start, track.end, track.name, *track.values.values()]
         for start, end, name, *values in _zipped(columns):
             told = ",".join(f"{key}:{value}" for key, value in zip(keys, values, strict=True) if value)

@@ -14,6 +14,7 @@ class Track:
     """n spans of one device, of one kind such as "gaps"; times in ns on the trace's clock.
 
     `name` is (n,) positions in `names`; each of `values`, by name with its unit, is (n,).
+    `words` are the names as people are told them, where those are for programs.
     """
 
     device: int
@@ -23,3 +24,4 @@ class Track:
     name: I32
     names: tuple[str, ...]
     values: dict[str, I64]
+    words: tuple[str, ...] | None = None

@@ -246,6 +246,14 @@ def test_text_says_of_how_many_iterations_the_figures_are(tmp_path, capsys):
     assert "51 kernels of " in text
 
 
+def test_text_says_how_sure_the_iterations_are_before_which_it_leaves_out(tmp_path, capsys):
+    packed = Path(__file__).parent / "captures" / "h200" / "prefill_decode.aiprof.xz"
+    (tmp_path / "h-1-0.aiprof").write_bytes(lzma.decompress(packed.read_bytes()))
+    assert cli.main(["summary", "--input", str(tmp_path)]) == 0
+    told = r"\), found with confidence \d+%, without \d+ of warm-up and the last, which nothing ends\.\n"
+    assert re.search(told, capsys.readouterr().out)
+
+
 def warming_up(iterations):
     """The first two take three times as long, up to the start of what follows."""
     program = af.Program()

@@ -93,7 +93,7 @@ def _window(device: DeviceSummary) -> str:
     sure = "" if found.confidence == 1 else f", found with confidence {found.confidence:.0%}"
     spread = f"median; p5 {_ms(found.p5_ms)}, p95 {_ms(found.p95_ms)}"
     counted, left_out = _counted(device)
-    return f"Seen over {counted} of {_ms(found.median_ms)} ({spread}){left_out}{sure}."
+    return f"Seen over {counted} of {_ms(found.median_ms)} ({spread}){sure}{left_out}."
 
 
 def _counted(device: DeviceSummary) -> tuple[str, str]:

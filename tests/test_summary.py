@@ -383,6 +383,20 @@ def test_output_is_written_and_a_bad_folder_is_said(tmp_path, capsys):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["h-100-0.aiprof", "summary.json"]
 
 
+def test_of_what_a_cut_trace_lost_it_is_not_said_that_there_was_none(tmp_path, capsys):
+    work = {"ph": "X", "cat": "kernel", "name": "k", "dur": 50}
+    events = [work | {"ts": 100 + 100 * i, "args": {"device": 0, "stream": 7}} for i in range(9)]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events})[:-2])
+    assert cli.main(["summary", "--input", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "No copies could be read; 1 stream; no synchronizes could be read." in text
+    assert "AI_PROF_LEVEL" not in text
+    path.write_text(json.dumps({"traceEvents": events}))
+    assert cli.main(["summary", "--input", str(path)]) == 0
+    assert "No copies; 1 stream; no synchronizes in these iterations." in capsys.readouterr().out
+
+
 def test_unreadable_input_is_exit_2(tmp_path, capsys):
     assert cli.main(["summary", "--input", str(tmp_path / "absent")]) == 2
     assert capsys.readouterr().err.count("\n") == 1

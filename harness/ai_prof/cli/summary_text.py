@@ -22,7 +22,8 @@ def render(summary: Summary, *, gaps: bool = False) -> str:
     acting = [f for f in summary.findings if f.saves_ms > 0 or f.severity != "info"]
     steps = _steps(summary, acting[:_FINDINGS])
     notes = [f"Mind that {TITLES[f.id]}. {f.actions[0]}" for f in summary.findings if f not in acting]
-    lines = [line for device in summary.devices for line in _device(device)]
+    complete = summary.source.complete
+    lines = [line for device in summary.devices for line in _device(device, complete=complete)]
     listed = [line for device in summary.devices for line in _gap_table(device)] if gaps else []
     if not lines:
         lines = [f"No GPU work: {summary.reason}."]
@@ -34,17 +35,18 @@ def render(summary: Summary, *, gaps: bool = False) -> str:
     return "\n".join(printable(" ".join(line.split("\n"))) for line in (*lines, *steps, *notes, *listed))
 
 
-def _device(device: DeviceSummary) -> list[str]:
+def _device(device: DeviceSummary, *, complete: bool) -> list[str]:
+    """Of an incomplete capture, what is missing may have been lost."""
     rank = "" if device.rank is None else f" (rank {device.rank})"
-    named = _causes(device)
+    named, copies = _causes(device), _copies(device, complete=complete)
     idle = f"idle {device.gap:.1%} of the time" + (f": {named}" if named else "")
     healthy = f"{device.kernel_busy:.1%} (healthy above 85%), idle {device.gap:.1%} (healthy below 15%)"
     return [
         f"{_named(device)}{rank} is {idle}.",
         f"  At work {healthy}, copying alone {device.copy_only:.1%}.",
         f"  {_window(device)}",
-        f"  {_kernels(device)}",
-        f"  {_copies(device)}; {_plural(device.streams, 'stream')}; {_waits(device)}.",
+        f"  {_kernels(device, complete=complete)}",
+        f"  {copies}; {_plural(device.streams, 'stream')}; {_waits(device, complete=complete)}.",
         *(f"  The longest gap: {_gap(gap)}." for gap in device.longest_gaps[:1]),
     ]
 
@@ -107,27 +109,27 @@ def _counted(device: DeviceSummary) -> tuple[str, str]:
     return f"{used} of {_plural(count, 'iteration')}", f", without {' and '.join(left)}"
 
 
-def _kernels(device: DeviceSummary) -> str:
+def _kernels(device: DeviceSummary, *, complete: bool) -> str:
     if not device.kernel_count:
-        return "No kernels ran."
+        return "No kernels ran." if complete else "No kernels could be read."
     spread = f"median {_us(device.kernel_p50_us)}, p95 {_us(device.kernel_p95_us)}"
     mean = f"of {_us(device.kernel_mean_us)} on average (healthy above 50 us; {spread})"
     return f"{_plural(device.kernel_count, 'kernel')} {mean}, {device.tiny_kernel_share:.0%} under 20 us."
 
 
-def _copies(device: DeviceSummary) -> str:
+def _copies(device: DeviceSummary, *, complete: bool) -> str:
     if device.copy_compute_overlap is None:
-        return "No copies"
+        return "No copies" if complete else "No copies could be read"
     healthy = " (healthy above 80%)" if device.copy_only >= 0.01 else ""
     return f"Copies hide behind kernels for {device.copy_compute_overlap:.0%} of their time{healthy}"
 
 
-def _waits(device: DeviceSummary) -> str:
+def _waits(device: DeviceSummary, *, complete: bool) -> str:
     count, whole = device.sync_count, device.window == "iterations"
     if not count:
-        if device.gap_causes["sync"] >= _NOTABLE:
-            return "the host waits in blocking copies"
-        return f"no synchronizes {'in these iterations' if whole else 'were recorded'}"
+        copies = device.gap_causes["sync"] >= _NOTABLE
+        where = "could be read" if not complete else "in these iterations" if whole else "were recorded"
+        return "the host waits in blocking copies" if copies else f"no synchronizes {where}"
     waits = "the host waits for the device"
     if not whole:
         return f"{waits} {_times(count)}"

@@ -122,6 +122,7 @@ def test_utilization_below_a_busy_timeline_is_a_question_of_windows(tmp_path):
     [
         ([4] * 10, "info", "Power cap in 100% of 10 samples, SM clock 1500 to 1500 MHz. "),
         ([4] * 4 + [0] * 6, None, ""),
+        ([4] * 2, None, ""),
         ([0] * 9 + [0x40], "warning", "Hardware thermal slowdown in 10% of 10 samples"),
     ],
 )

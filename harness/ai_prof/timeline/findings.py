@@ -67,6 +67,7 @@ _SETUP = (
     *(CallKind.ALLOC, CallKind.FREE, CallKind.HOST_ALLOC, CallKind.MODULE_LOAD),
     *(CallKind.GRAPH_INSTANTIATE, CallKind.MAP),
 )
+FEW = 3  # samples: less say nothing of a power cap
 MOSTLY = 0.5  # of the samples: a power cap that comes and goes is the rule under load
 THROTTLES = {POWER_CAP: "power cap", **SLOWDOWNS}
 _SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
@@ -412,7 +413,7 @@ def _throttled(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
     bits, clocks = samples.throttle_reasons[inside], samples.sm_clock_mhz[inside]
     found = {name: float((bits & bit > 0).mean()) for bit, name in THROTTLES.items() if (bits & bit).any()}
     slowed = found.keys() & set(SLOWDOWNS.values())
-    if not slowed and found.get(THROTTLES[POWER_CAP], 0.0) < MOSTLY:
+    if not slowed and (len(bits) < FEW or found.get(THROTTLES[POWER_CAP], 0.0) < MOSTLY):
         return []
     known = clocks[clocks > 0]
     span = [int(known.min()), int(known.max())] if len(known) else None

@@ -165,13 +165,13 @@ def descriptors(pid: int) -> set[str]:
     ],
 )
 def test_settings_that_no_page_can_hold(words: tuple[str, str], told: str) -> None:
-    sleeper = subprocess.Popen(["sleep", "600"])
-    try:
-        before = descriptors(sleeper.pid)
-        done = ai_prof("attach", "--pid", sleeper.pid, *words)
+    # A shell that waits for its input has nothing open any more that it was loaded from.
+    waiting = ["sh", "-c", "echo ready; read -r line"]
+    with subprocess.Popen(waiting, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as shell:
+        assert shell.stdout is not None
+        shell.stdout.readline()
+        before = descriptors(shell.pid)
+        done = ai_prof("attach", "--pid", shell.pid, *words)
         assert done.returncode == 2
         assert told in done.stderr
-        assert descriptors(sleeper.pid) == before
-    finally:
-        sleeper.kill()
-        sleeper.wait()
+        assert descriptors(shell.pid) == before

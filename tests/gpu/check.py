@@ -42,7 +42,6 @@ ROOT = Path(__file__).parents[2]
 RESULTS, LOGS, RUNNING = "results.jsonl", "logs.tar.gz", "running-{}.log"
 BEFORE, AFTER = sysconfig.get_path("scripts"), "/usr/local/cuda/bin"  # of PATH: this Python, then the toolkit
 END_S = 20.0  # of the whole time, for a part that is stopped, and for packing
-READ_S = 100.0  # of the time of a part that is told its minutes, to read what it recorded
 STOPPED = 124
 LONGEST = 160  # characters of a line in the table
 
@@ -67,7 +66,8 @@ class Part:
     """A Python program with its arguments, in which {out}, {work} and {minutes} are replaced.
 
     It is not begun with less than `usual_s` left, and stopped after `most_s`. `telling` finds the lines of
-    its log that are its figures. `alone` says that it takes every GPU.
+    its log that are its figures. `alone` says that it takes every GPU. One that is told its {minutes} gets
+    `last_s` less than its limit, for what it has begun by then.
     """
 
     name: str
@@ -76,6 +76,7 @@ class Part:
     words: tuple[str, ...]
     telling: str
     alone: bool = False
+    last_s: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ PARTS = (
         for fault in ("sync", "slow", "stall", "tiny")
     ),
     Part(
-        "overhead-launches", 240, 560,
+        "overhead-launches", 150, 560,
         (
             *IN_REPOSITORY, "tests/bench/launch_overhead.py",
             "--more", "--minutes", "{minutes}", "--output", "{out}/overhead.md",
@@ -122,7 +123,7 @@ PARTS = (
     Part("programs-torch", 160, 330, (*PYTEST, "tests/gpu/test_torch_gpu.py"), OF_PYTEST),
     Part("attach", 200, 450, (*PYTEST, "tests/gpu/test_attach_gpu.py"), OF_PYTEST),
     Part(
-        "attach-memory", 150, 300, ("tests/gpu/attach_memory.py",),
+        "attach-memory", 120, 300, ("tests/gpu/attach_memory.py",),
         r": from round|: alone for|^  [+-]\d|^\w*Error",
     ),
     Part(
@@ -134,13 +135,14 @@ PARTS = (
             f"record-{half}", 300, 590,
             ("tests/bench/record.py", "--output", "{out}", "--minutes", "{minutes}"),
             r" launches, \d+ profiles$|^time is up|^forked launches|^a parent ended|^\w*Error",
+            last_s=100.0,  # it reads what it recorded
         )
         for half in ("a", "b")  # in random order, so that both have some of everything
     ),
     Part("stories", 90, 300, (*PYTEST, "tests/gpu/test_stories_gpu.py"), OF_PYTEST),
     *(
         Part(
-            f"faults-{half}", 250, 590,
+            f"faults-{half}", 150, 590,
             (
                 *IN_REPOSITORY, "tests/bench/faults.py", "--forked", "--device", "cuda",
                 "--minutes", "{minutes}", *names,
@@ -281,7 +283,7 @@ def run(part: Part, limit_s: float, gpus: list[str], out: Path, work: Path) -> R
     folder.mkdir(parents=True)
     places = {
         "{out}": str(folder), "{work}": str(work), "{kept}": str(out / part.name),
-        "{minutes}": f"{max(1.0, limit_s - READ_S) / 60:.2f}",
+        "{minutes}": f"{max(1.0, limit_s - part.last_s) / 60:.2f}",
     }  # fmt: skip
     words = [re.sub(r"\{\w+\}", lambda found: places[found[0]], word) for word in part.words]
     # What a part that is killed has printed is there, and no line of it is cut.

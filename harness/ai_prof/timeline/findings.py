@@ -13,23 +13,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from ai_prof.timeline.advice import (
-    ACTIONS,
-    COMPILE,
-    HELD_ALONE,
-    LARGER_GRAPHS,
-    LAUNCHES_LOST,
-    LAUNCHES_UNSEEN,
-)
-from ai_prof.timeline.advice_opencl import OPENCL_ACTIONS
+from ai_prof.timeline.advice import LAUNCHES_LOST, LAUNCHES_UNSEEN
 from ai_prof.timeline.busy import copy_compute_overlap
 from ai_prof.timeline.capture_findings import capture_findings
 from ai_prof.timeline.causes import CAUSES
 from ai_prof.timeline.communication import comm_exposed
-from ai_prof.timeline.finding import Finding, Severity
+from ai_prof.timeline.device_finding import device_finding
 from ai_prof.timeline.gaps import PLACES, placements
 from ai_prof.timeline.healthy import (
-    BUSY_HEALTHY,
     BUSY_STARVED,
     EXPOSED,
     GAP_HEALTHY,
@@ -40,36 +31,30 @@ from ai_prof.timeline.healthy import (
     OVERLAP_HEALTHY,
 )
 from ai_prof.timeline.intervals import clip, intersect, length, union
-from ai_prof.timeline.iteration_kinds import Kinds, kinds
 from ai_prof.timeline.kernels import kernel_figures
 from ai_prof.timeline.names import short
 from ai_prof.timeline.ranks import late_finding, late_rank
 from ai_prof.timeline.stacks import name_function
 from ai_prof.timeline.sync_sites import sync_sites
 from ai_prof.timeline.syncs import sync_figures
+from ai_prof.timeline.window_findings import window_findings
 from ai_prof.trace.model import CallKind, CopyKind
-from ai_prof.trace.throttle import POWER_CAP, SLOWDOWNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ai_prof.timeline.device import DeviceTimeline
+    from ai_prof.timeline.finding import Finding, Severity
     from ai_prof.timeline.ranks import LateRank
     from ai_prof.timeline.sync_sites import SyncUse
     from ai_prof.trace.model import I32, I64, Trace
 
-_MIN_ITERATIONS, _MIN_WINDOW_NS = 5, 10_000_000_000
 SITES = 2  # of synchronizes that are named
 AGAIN = 3  # iterations that load code: fewer are some first time
-_SAMPLE_NS, _MIN_SAMPLES = 1_000_000_000, 3  # of NVML
-_SURE = 0.8  # a period that explains less of the work may be none
 _SETUP = (
     *(CallKind.ALLOC, CallKind.FREE, CallKind.HOST_ALLOC, CallKind.MODULE_LOAD),
     *(CallKind.GRAPH_INSTANTIATE, CallKind.MAP),
 )
-FEW = 3  # samples: less say nothing of a power cap
-MOSTLY = 0.5  # of the samples: a power cap that comes and goes is the rule under load
-THROTTLES = {POWER_CAP: "power cap", **SLOWDOWNS}
 _SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 
 
@@ -119,28 +104,8 @@ def _device_findings(
         *((1, f) for f in _fragmented(trace, timeline)),
         *((2, f) for f in _copies(timeline)),
         *((2, f) for f in _hot_kernel(trace, timeline)),
-        *((3, f) for f in _utilization(trace, timeline)),
-        *((3, f) for f in _throttled(trace, timeline)),
-        *((3, f) for f in _window(timeline)),
+        *((3, f) for f in window_findings(trace, timeline)),
     ]
-
-
-def _finding(
-    timeline: DeviceTimeline, name: str, severity: Severity, saves_ns: float, **evidence: Any
-) -> Finding:
-    saves = saves_ns / timeline.iterations_in_window / 1e6
-    return Finding(name, severity, {"device": timeline.device, **evidence}, saves, _actions(timeline, name))
-
-
-def _actions(timeline: DeviceTimeline, name: str) -> list[str]:
-    """In the words of the device's API. What is in graphs already needs no advice to use them."""
-    if timeline.kind == "opencl" and name in OPENCL_ACTIONS:
-        return list(OPENCL_ACTIONS[name])
-    operations = timeline.operations
-    if name == "gap-wait" and len(np.unique(operations.stream)) == 1:
-        return [HELD_ALONE]
-    from_graphs = (operations.graph[operations.is_kernel] > 0).sum() * 2 > operations.is_kernel.sum()
-    return [LARGER_GRAPHS if action is COMPILE and from_graphs else action for action in ACTIONS[name]]
 
 
 def _starved(timeline: DeviceTimeline) -> bool:
@@ -164,7 +129,7 @@ def _gaps(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
         if share < NOTABLE or cause == "sync":
             continue  # synchronizes have a finding of their own
         severity: Severity = "critical" if _starved(timeline) and share >= GAP_HEALTHY else "warning"
-        finding = _finding(
+        finding = device_finding(
             timeline,
             _gap_name(trace, timeline, cause, ns),
             severity,
@@ -214,7 +179,7 @@ def _code_loads(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
         return []
     severity: Severity = "critical" if saves >= GAP_HEALTHY * timeline.busy.window else "warning"
     return [
-        _finding(
+        device_finding(
             timeline, "code-loads", severity, saves,
             share=float(loads.mean()), with_ms=with_ns / 1e6, without_ms=without_ns / 1e6,
         )
@@ -237,7 +202,7 @@ def _syncs(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
     if saves < NOTABLE * busy.window or not saves:
         return []
     sites = sync_sites(trace, timeline)[:SITES]
-    finding = _finding(
+    finding = device_finding(
         timeline,
         "frequent-syncs",
         _sync_severity(timeline, saves),
@@ -281,7 +246,7 @@ def _communication(trace: Trace, timeline: DeviceTimeline, late: LateRank | None
         return []
     severity: Severity = "critical" if saves >= GAP_STARVED * busy.window else "warning"
     evidence = {"comm_exposed": exposed / busy.window, "waiting_for_late_rank_ms": waiting}
-    return [_finding(timeline, "exposed-communication", severity, saves, **evidence)]
+    return [device_finding(timeline, "exposed-communication", severity, saves, **evidence)]
 
 
 def _fragmented(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
@@ -294,7 +259,7 @@ def _fragmented(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
     if saves < NOTABLE * busy.window and busy.gap < GAP_HEALTHY * busy.window:
         return []  # launched far enough ahead, as graphs are, they keep the device busy
     return [
-        _finding(
+        device_finding(
             timeline,
             "small-kernels",
             "critical" if figures.mean_us < KERNEL_FRAGMENTED_US and busy.gap > GAP_HEALTHY * busy.window
@@ -345,7 +310,7 @@ def _copies(timeline: DeviceTimeline) -> list[Finding]:
     with_host = np.isin(operations.kind, (CopyKind.HOST_TO_DEVICE, CopyKind.DEVICE_TO_HOST))
     mostly_host = 2 * time[with_host].sum() >= time[operations.is_memcpy].sum()
     return [
-        _finding(
+        device_finding(
             timeline,
             "unoverlapped-copies" if mostly_host else "device-copies",
             severity,
@@ -366,7 +331,7 @@ def _hot_kernel(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
     time = np.bincount(name + 1, weights=duration)  # an unknown name is -1
     top = int(time.argmax()) - 1
     return [
-        _finding(
+        device_finding(
             timeline,
             "hot-kernel",
             "info",
@@ -385,79 +350,3 @@ def _memory_utilization(trace: Trace, timeline: DeviceTimeline) -> float | None:
     inside = (time >= timeline.busy.low) & (time < timeline.busy.high)
     chosen = inside & (trace.samples.device == timeline.device) & (column >= 0)
     return float(column[chosen].mean()) / 100 if chosen.any() else None
-
-
-def _utilization(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
-    """NVML's utilization against the timeline, where they contradict each other.
-
-    A sample covers up to a second before it, and may be odd: the median counts, of those within the window.
-    """
-    busy = timeline.busy
-    samples = trace.samples
-    time, column = samples.time, samples.gpu_utilization
-    covered = (time >= busy.low + _SAMPLE_NS) & (time < busy.high) & (samples.device == timeline.device)
-    values = column[covered & (column >= 0)]
-    if len(values) < _MIN_SAMPLES:
-        return []
-    utilization = float(np.median(values)) / 100
-    device_busy = (busy.kernel + busy.copy_only) / busy.window
-    evidence = {"nvml_utilization": utilization, "device_busy": device_busy, "samples": len(values)}
-    if utilization < BUSY_STARVED and device_busy >= BUSY_HEALTHY:
-        return [_finding(timeline, "utilization-below-timeline", "info", 0.0, **evidence)]
-    if utilization >= BUSY_HEALTHY and device_busy < BUSY_STARVED:
-        return [_finding(timeline, "utilization-above-timeline", "info", 0.0, **evidence)]
-    return []
-
-
-def _throttled(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
-    """A clock that was held down while the device worked: kernels take longer than elsewhere."""
-    samples = trace.samples
-    inside = (samples.time >= timeline.busy.low) & (samples.time < timeline.busy.high)
-    inside &= (samples.device == timeline.device) & (samples.throttle_reasons >= 0)
-    bits, clocks = samples.throttle_reasons[inside], samples.sm_clock_mhz[inside]
-    found = {name: float((bits & bit > 0).mean()) for bit, name in THROTTLES.items() if (bits & bit).any()}
-    slowed = found.keys() & set(SLOWDOWNS.values())
-    if not slowed and (len(bits) < FEW or found.get(THROTTLES[POWER_CAP], 0.0) < MOSTLY):
-        return []
-    known = clocks[clocks > 0]
-    span = [int(known.min()), int(known.max())] if len(known) else None
-    finding = _finding(
-        timeline, "throttled", "warning" if slowed else "info", 0.0,
-        reasons=found, sm_clock_mhz=span, samples=len(bits),
-    )  # fmt: skip
-    told = ", ".join(f"{name} in {share:.0%} of {len(bits)} samples" for name, share in found.items())
-    clock = f", SM clock {span[0]} to {span[1]} MHz" if span else ""
-    first = f"{told[0].upper()}{told[1:]}{clock}. {finding.actions[0]}"
-    return [msgspec.structs.replace(finding, actions=[first, *finding.actions[1:]])]
-
-
-def _window(timeline: DeviceTimeline) -> list[Finding]:
-    """Whether the window speaks for the workload: 5 iterations, 10 s, and a period that is really one."""
-    iterations, window = timeline.iterations, timeline.busy.window
-    if iterations.method == "none":
-        return [_finding(timeline, "no-iterations", "info", 0.0, window_ms=window / 1e6)]
-    found = [_of_two_kinds(timeline, two)] if (two := kinds(iterations.lengths)) else []
-    if iterations.confidence < _SURE:
-        found.append(
-            _finding(timeline, "uncertain-iterations", "info", 0.0, confidence=iterations.confidence)
-        )
-    count = len(iterations.lengths)
-    if count < _MIN_ITERATIONS or window < _MIN_WINDOW_NS:
-        evidence = {"iterations": count, "window_ms": window / 1e6}
-        found.append(_finding(timeline, "short-capture", "info", 0.0, **evidence))
-    return found
-
-
-def _of_two_kinds(timeline: DeviceTimeline, two: Kinds) -> Finding:
-    long, short = f"{two.long_ns / 1e6:.3g} ms", f"{two.short_ns / 1e6:.3g} ms"
-    finding = _finding(
-        timeline, "two-kinds", "info", 0.0,
-        iterations=two.count, long=two.long, long_ms=two.long_ns / 1e6, short_ms=two.short_ns / 1e6,
-        first=two.turn,
-    )  # fmt: skip
-    if two.turn is None:
-        told = f"{two.long} of {two.count} take {long}, the others {short}."
-    else:
-        before, after = (long, short) if two.long_first else (short, long)
-        told = f"The first {two.turn} of {two.count} take {before}, those after them {after}."
-    return msgspec.structs.replace(finding, actions=[f"{told} {finding.actions[0]}"])

@@ -92,7 +92,8 @@ def compare(
         if old != new and policy != "ignore":
             change = _change(metric, old, new, policy == "warn", speed)
             changes.append(_as_accepted(change, wanted.get(metric.key)))
-    changes = [_out_of_graphs(change, changes) for change in changes]
+    if out_of_graphs(changes):
+        changes = [_not_won(change) if change.name == "graph_launches" else change for change in changes]
     if rules.policy_of("kernels") != "ignore":
         changes += _kernels(baseline, candidate)
     warned = [*_broken_promises(candidate, rules), *_more_iterations(baseline, candidate)]
@@ -173,14 +174,18 @@ def _change(metric: Metric, old: int, new: int, warns: bool, speed: Speed) -> St
     return StructureChange(name=metric.key, baseline=old, candidate=new, reason=reason, why=why)
 
 
-def _out_of_graphs(change: StructureChange, changes: Sequence[StructureChange]) -> StructureChange:
-    """No graph any more is no gain where the kernels are as many: they are launched one by one.
+def out_of_graphs(changes: Sequence[StructureChange]) -> bool:
+    """Whether no graph is launched any more, for no fewer kernels: they are launched one by one.
 
     Fewer graphs than before may be larger ones.
     """
+    no_graphs = any(each.name == "graph_launches" and not each.candidate for each in changes)
     fewer_kernels = any(each.name == "kernels" and each.candidate < each.baseline for each in changes)
-    if change.name != "graph_launches" or change.candidate or fewer_kernels:
-        return change
+    return no_graphs and not fewer_kernels
+
+
+def _not_won(change: StructureChange) -> StructureChange:
+    """Say of graph launches that are gone that this is no gain."""
     why = f"{change.why}: its kernels are launched one by one"
     return msgspec.structs.replace(change, reason=Reason.STRUCTURE_CHANGED, why=why)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ai_prof.gate import acceptance
 from ai_prof.gate.metrics import METRICS
 from ai_prof.gate.model import Reason
+from ai_prof.gate.structure import out_of_graphs
 from ai_prof.report import format as fmt
 from ai_prof.report import gaps, places, why_view, words
 from ai_prof.timeline.causes import CAUSES
@@ -77,7 +78,7 @@ def shared(workloads: Sequence[WorkloadVerdict]) -> str:
 
 def _kind(workload: WorkloadVerdict) -> str:
     """Name what made a workload slower in a few words; empty where that is not known."""
-    if _out_of_graphs(workload):
+    if out_of_graphs(workload.structure):
         return "no graph launches any more"
     if _by_count(workload):
         grown = {
@@ -106,19 +107,11 @@ def _by_count(workload: WorkloadVerdict) -> bool:
     """
     pair = gaps.compared(gaps.splits(workload))
     before, after = (side.iteration_ms for side in pair) if pair else (1.0, 1.0)
-    return _out_of_graphs(workload) or any(
+    return out_of_graphs(workload.structure) or any(
         change.name == "syncs" or change.candidate * before >= change.baseline * after
         for change in workload.structure
         if change.candidate > change.baseline and not change.name.startswith(words.KERNEL)
     )
-
-
-def _out_of_graphs(workload: WorkloadVerdict) -> bool:
-    """Whether no graph is launched any more, for no fewer kernels."""
-    changes = {change.name: change for change in workload.structure}
-    graphs, kernels = changes.get("graph_launches"), changes.get("kernels")
-    gone = graphs is not None and graphs.candidate == 0
-    return gone and (kernels is None or kernels.candidate >= kernels.baseline)
 
 
 def host_speed(workload: WorkloadVerdict) -> str:
@@ -249,7 +242,7 @@ def _counts(workload: WorkloadVerdict) -> str:
         else:
             noun = _NOUNS[change.name][abs(delta) != 1]
             where = _sites(workload.explained, delta) if change.name == "syncs" else ""
-            if change.name == "graph_launches" and _out_of_graphs(workload):
+            if change.name == "graph_launches" and out_of_graphs(workload.structure):
                 where = ": its kernels are launched one by one"
             told.append(f"{abs(delta):,} {'more' if delta > 0 else 'fewer'} {noun}{where}")
     if not told:

@@ -152,3 +152,44 @@ def test_what_does_not_belong_is_left_out(header: dict[str, object], why: str, t
     trace = open_trace(tmp_path)
     assert trace.stacks is None
     assert any(why in warning for warning in trace.source.warnings)
+
+
+def shifted(by: int, error: int, seed: int, folder: Path) -> tuple[af.Program, Stacks]:
+    """40 steps of uneven host work in a logger, sampled by a clock that is `by` ns late."""
+    rng = np.random.default_rng(seed)
+    program, stacks = af.Program(), Stacks(error_ns=error)
+    for _ in range(40):
+        before = program.now
+        program.launch("a", 3_000_000)
+        program.synchronize()
+        stacks.seen(before + by, program.now + by, MAIN, thread=program.thread)
+        begin = program.now
+        program.work(int(rng.uniform(4e6, 12e6)))
+        stacks.seen(begin + by, program.now + by, MAIN, LOG, thread=program.thread)
+    program.write(folder)
+    stacks.write(folder)
+    return program, stacks
+
+
+@pytest.mark.parametrize(("by", "seed"), [(-5_000_000, 1), (-1_200_000, 2), (0, 3), (3_700_000, 4)])
+def test_the_clock_of_the_stacks_is_told_by_the_calls(tmp_path: Path, by: int, seed: int) -> None:
+    shifted(by, 6_000_000, seed, tmp_path)
+    trace = open_trace(tmp_path)
+    assert trace.stacks is not None
+    assert trace.stacks.error_ns < 500_000
+    logging = trace.stacks.start[trace.stacks.stack == 1]
+    ends = np.sort(trace.syncs.end)
+    assert np.abs(logging - ends[: len(logging)]).max() <= trace.stacks.error_ns
+
+
+def test_without_calls_the_clock_of_the_stacks_is_left(tmp_path: Path) -> None:
+    program, stacks = af.Program(), Stacks(error_ns=5_000_000)
+    begin = program.now
+    for _ in range(20):
+        step(program, stacks, 2_000_000, LOG, thread=7)
+    program.write(tmp_path)
+    stacks.write(tmp_path)
+    found = open_trace(tmp_path).stacks
+    assert found is not None
+    assert found.error_ns == 5_000_000
+    assert found.start[0] >= begin

@@ -11,9 +11,10 @@ import msgspec
 import numpy as np
 
 from ai_prof.trace.model import Stacks
+from ai_prof.trace.readers.stack_clock import correction
 
 if TYPE_CHECKING:
-    from ai_prof.trace.model import Trace
+    from ai_prof.trace.model import I64, Trace
 
 SCHEMA = "ai-prof/stacks/1"
 
@@ -39,7 +40,7 @@ class _Found:
     def __init__(self) -> None:
         self.rows = array("q")  # start, end, process, thread, stack
         self.stacks: list[tuple[str, ...]] = []
-        self.error_ns = 0
+        self.errors: dict[int, int] = {}  # ns, by process
         self.warnings: list[str] = []
 
     def add(self, path: Path, trace: Trace) -> None:
@@ -57,7 +58,7 @@ class _Found:
         if process is None or (len(boots) > 1 and header.boot_id != trace.processes[0].header.get("boot_id")):
             self.warnings.append(f"{path.name} is of another process or machine: it was left out")
             return
-        self.error_ns = max(self.error_ns, header.error_ns)
+        self.errors[process] = max(self.errors.get(process, 0), header.error_ns)
         self._add_lines(path, lines[1:], process)
 
     def _add_lines(self, path: Path, lines: list[bytes], process: int) -> None:
@@ -72,18 +73,29 @@ class _Found:
         except (msgspec.DecodeError, KeyError):
             self.warnings.append(f"{path.name}: it is damaged or cut, and was read up to there")
 
-    def table(self) -> Stacks:
+    def table(self, trace: Trace) -> Stacks:
+        """All of it, each process's by the clock that its calls tell."""
         rows = np.array(self.rows, np.int64).reshape(-1, 5)
+        errors = []
+        for process, error in self.errors.items():
+            mine = rows[:, 2] == process
+            found = correction(_stacks(rows[mine], self.stacks), trace, process, error)
+            rows[mine, :2] += found.shift
+            errors.append(found.error)
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
-        return Stacks(
-            start=rows[:, 0],
-            end=rows[:, 1],
-            process=rows[:, 2].astype(np.int32),
-            thread=rows[:, 3],
-            stack=rows[:, 4].astype(np.int32),
-            frames=tuple(self.stacks),
-            error_ns=self.error_ns,
-        )
+        return replace(_stacks(rows, self.stacks), error_ns=max(errors))
+
+
+def _stacks(rows: I64, frames: list[tuple[str, ...]]) -> Stacks:
+    return Stacks(
+        start=rows[:, 0],
+        end=rows[:, 1],
+        process=rows[:, 2].astype(np.int32),
+        thread=rows[:, 3],
+        stack=rows[:, 4].astype(np.int32),
+        frames=tuple(frames),
+        error_ns=0,
+    )
 
 
 def with_stacks(trace: Trace) -> Trace:
@@ -96,4 +108,4 @@ def with_stacks(trace: Trace) -> Trace:
     for path in paths:
         found.add(path, trace)
     source = replace(trace.source, warnings=(*trace.source.warnings, *found.warnings))
-    return replace(trace, source=source, stacks=found.table() if found.rows else None)
+    return replace(trace, source=source, stacks=found.table(trace) if found.rows else None)

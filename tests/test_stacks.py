@@ -193,3 +193,16 @@ def test_without_calls_the_clock_of_the_stacks_is_left(tmp_path: Path) -> None:
     assert found is not None
     assert found.error_ns == 5_000_000
     assert found.start[0] >= begin
+
+
+def test_short_gaps_beside_long_ones_cast_no_doubt(tmp_path: Path) -> None:
+    program, stacks = af.Program(), Stacks(error_ns=900_000)
+    for _ in range(20):
+        step(program, stacks, 8_000_000, LOG)
+        for _ in range(3):
+            program.work(300_000)
+            program.launch("c", 10_000)
+            program.synchronize()
+    stacks.write(tmp_path)
+    (host,) = (each for each in summary_of(program, tmp_path).findings if each.id == "gap-host")
+    assert "may be off" not in host.actions[0]

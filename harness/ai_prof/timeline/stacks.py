@@ -132,9 +132,13 @@ def name_function(finding: Finding, trace: Trace, timeline: DeviceTimeline, colu
 
 
 def _doubt(trace: Trace, timeline: DeviceTimeline, column: I64) -> str:
-    """What to say where the stacks' clock may be off by more than a quarter of a usual one of the gaps."""
+    """What to say where the stacks' clock may be off by more than a quarter of a gap of those that matter.
+
+    Half of the time lies in gaps at least that long: many short ones beside do not count.
+    """
     lengths = timeline.busy.gaps.end - timeline.busy.gaps.start
-    usual = float(np.median(lengths[column * 2 > lengths]))
+    chosen = np.sort(lengths[column * 2 > lengths])
+    usual = float(chosen[np.searchsorted(np.cumsum(chosen), chosen.sum() / 2)])
     error = trace.stacks.error_ns if trace.stacks is not None else 0
     if error * 4 <= usual:
         return ""

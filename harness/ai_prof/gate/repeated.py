@@ -11,6 +11,7 @@ import statistics
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ai_prof.gate.clock import clock_shifted
 from ai_prof.gate.comparison import hommel, jointly
 from ai_prof.gate.screen import Prior, screen
 
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from ai_prof.gate.comparison import Comparison
     from ai_prof.gate.metrics import Rules
     from ai_prof.gate.model import Run
-
-
-CLOCK_SHIFT = 0.05
 
 
 def clock_shift(baseline: Sequence[Run], candidate: Sequence[Run]) -> str | None:
@@ -37,7 +35,7 @@ def clock_shift(baseline: Sequence[Run], candidate: Sequence[Run]) -> str | None
     if not all(clocks):
         return None
     old, new = (statistics.median(side) for side in clocks)
-    if abs(new - old) <= CLOCK_SHIFT * old:
+    if not clock_shifted(new, old):
         return None
     return f"the GPU ran at {new:g} MHz, the baseline's runs at {old:g} MHz: let it cool, or run base again"
 

@@ -17,6 +17,7 @@ import psutil
 
 from ai_prof.baselines.machine_key import MachineFacts
 from ai_prof.errors import NothingToCompareError
+from ai_prof.gate.clock import clock_shifted
 from ai_prof.runs import nvml
 from ai_prof.runs.interpreter import probe
 from ai_prof.trace.throttle import POWER_CAP
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from ai_prof.gate.model import Run
     from ai_prof.trace.model import Trace
 
-CLOCK_SHIFT = 0.05
 # Command lines' first words: while one of these measures, it takes time and may hold CUPTI.
 PROFILERS = frozenset({"nsys", "ncu", "nv-nsight-cu-cli", "nvprof", "rocprof", "rocprofv3"})
 POCL = "Portable Computing Language"
@@ -203,7 +203,7 @@ def _clock_shift(now: dict[str, Any], earlier: Sequence[dict[str, Any]]) -> str 
         return None
     usual = statistics.median(clocks)
     capped = any(each.get("throttle_reasons", 0) & POWER_CAP for each in (now, *earlier))
-    if capped or abs(clock - usual) <= CLOCK_SHIFT * usual:
+    if capped or not clock_shifted(clock, usual):
         return None
     return f"the GPU ran at {clock:g} MHz, the runs before it at {usual:g} MHz"
 

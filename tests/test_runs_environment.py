@@ -51,8 +51,9 @@ class FakeNvml:
 
 @pytest.fixture
 def play(monkeypatch):
-    """Let NVML say these things from now on."""
+    """Let NVML say these things from now on; of profilers only one of ours is seen."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(environment, "PROFILERS", {"fake-profiler"})
     return lambda **facts: monkeypatch.setattr(nvml, "pynvml", FakeNvml(**facts))
 
 
@@ -132,13 +133,13 @@ def test_processes_of_the_capture_itself_are_no_others(play, tmp_path):
 
 
 def test_a_profiler_at_work_is_named(play, tmp_path):
-    fake = tmp_path / "nsys"
+    fake = tmp_path / "fake-profiler"
     fake.write_text("#!/bin/sh\nread line\n")
     fake.chmod(0o755)
     with subprocess.Popen([fake], stdin=subprocess.PIPE) as profiler:
         seen = environment_of(play)
         profiler.communicate()
-    assert disturbances(seen) == ["a profiler is at work: nsys"]
+    assert disturbances(seen) == ["a profiler is at work: fake-profiler"]
 
 
 def test_a_host_without_clocks_has_none(play, monkeypatch):

@@ -235,15 +235,16 @@ def _settled(
 
 
 def _settled_notes(verdict: WorkloadVerdict, runs: Fresh, found: _Settled) -> list[str]:
-    said = [*found.structure.notes, *found.structure.warned, *reading.said_of(found.totals)]
+    counted = found.structure
+    said = [*counted.notes, *counted.warned, *reading.said_of(found.totals, counted)]
     if found.evidence is Evidence.REPEATED:
         why = f" ({runs.no_base})" if runs.no_base else ""
         said.append(f"weaker evidence: base could not be run again{why}, so the flag had to stand twice")
         return said + notes.multimodal(verdict.baseline_runs, (*verdict.candidate_runs, *runs.head))
     if not verdict.baseline_runs:
         said.append("no aligned profile: without a stored baseline, only totals show a delay at one place")
-    counted = {change.name for change in verdict.structure if change.reason is Reason.INCONCLUSIVE}
-    if counted and counted.isdisjoint(change.name for change in found.structure.changes):
+    differed = {change.name for change in verdict.structure if change.reason is Reason.INCONCLUSIVE}
+    if differed and differed.isdisjoint(change.name for change in counted.changes):
         said.append("the counts that differ from the baseline don't differ from base run again")
     trend = confirm.trend(runs.base, runs.head, found.totals.rules)
     if runs.paired:

@@ -73,7 +73,7 @@ def screen_workload(  # noqa: PLR0913 - all that a comparison rests on
         *found.notes,
         *reading.left_out(candidate, totals),
         *found.warned,
-        *reading.said_of(totals),
+        *reading.said_of(totals, found),
         *notes.multimodal(sound, candidate),
         *quantile_note(sound, quantile_of(sound, candidate)),
         *seen.notes,

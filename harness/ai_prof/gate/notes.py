@@ -10,31 +10,50 @@ import numpy as np
 from ai_prof.gate.metrics import METRICS
 from ai_prof.gate.screen import NOT_JUDGED
 from ai_prof.gate.values import F64, change
+from ai_prof.timeline.gain import WORK, Gain, by_kernels, gain_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ai_prof.gate.comparison import Comparison
     from ai_prof.gate.judge import Totals
-    from ai_prof.gate.model import Run
+    from ai_prof.gate.model import Run, StructureChange
 
+_GAINS: dict[Gain, str] = {
+    "accelerated": "true acceleration: latency fell, and the device is busier",
+    "less-work": "less work: latency fell, and so did {fell} per iteration",
+    "faster": "faster with no less work counted: what runs or the machine was faster, or kernels are smaller",
+}
 _MODE_SHARE = 0.2  # the smaller mode holds at least this share
 _MODE_APART = 1.10  # and lies at least 10 % away
 _MODE_D = 4.5  # Ashman's D of the best split; one normal's halves have 2.6, a uniform's 3.5
 _MODE_POINTS = 20
 
 
-def kind_of_change(totals: Totals) -> list[str]:
+def kind_of_change(totals: Totals, changes: Iterable[StructureChange]) -> list[str]:
     """Tell a true acceleration from less work and from idle time filled with nothing gained."""
-    busier, faster = totals.improved("kernel_busy"), totals.improved("iteration_ms")
-    if faster and busier:
-        return ["true acceleration: the device is busier and latency fell"]
-    if faster:
-        return ["less work: latency fell, and the device is no busier"]
+    busier = totals.improved("kernel_busy")
     latency = totals.stored("iteration_ms")
+    if totals.improved("iteration_ms"):
+        fell = [METRICS[each.name].label for each in changes if each.name in WORK and _fell(each)]
+        gain = gain_of(busier=busier, by_kernels=_saved_by_kernels(totals), less=bool(fell))
+        return [_GAINS[gain].format(fell=" and ".join(fell))]
     if busier and latency is not None and not latency.real:
         return ["idle time filled, nothing gained: the device is busier, and latency did not fall"]
     return []
+
+
+def _fell(change: StructureChange) -> bool:
+    return change.candidate < change.baseline
+
+
+def _saved_by_kernels(totals: Totals) -> bool:
+    """Whether the iteration got shorter mostly by the time in which kernels run: its share of the length."""
+    latency, busy = totals.stored("iteration_ms"), totals.stored("kernel_busy")
+    if latency is None or busy is None:
+        return False
+    kernels = busy.candidate * latency.candidate - busy.baseline * latency.baseline
+    return by_kernels(latency.candidate - latency.baseline, kernels)
 
 
 def underpowered(items: Iterable[Comparison]) -> list[str]:

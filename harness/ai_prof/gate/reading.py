@@ -102,9 +102,9 @@ def conclude(verdict: WorkloadVerdict, compared: int, warned: Sequence[str] = ()
     return verdict
 
 
-def said_of(totals: judge.Totals) -> list[str]:
-    """What the totals show besides verdicts: the kind of change, and what could not have been seen."""
-    return [*notes.kind_of_change(totals), *notes.underpowered(totals.items.values())]
+def said_of(totals: judge.Totals, found: structure.Structure) -> list[str]:
+    """What both show besides verdicts: the kind of change, and what could not have been seen."""
+    return [*notes.kind_of_change(totals, found.changes), *notes.underpowered(totals.items.values())]
 
 
 def _swapped(verdict: WorkloadVerdict) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from ai_prof.timeline.diff_kernels import share_in_common
+from ai_prof.timeline.gain import WORK, Gain, by_kernels, gain_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -12,12 +13,8 @@ if TYPE_CHECKING:
     from ai_prof.timeline.diff import Count, Figure, Part
     from ai_prof.timeline.diff_kernels import KernelChange
 
-Kind = Literal[
-    "accelerated", "less-work", "faster", "idle-filled", "slower", "unchanged", "other-work", "unknown"
-]
-WORK = ("kernels", "copies", "copy_bytes", "threads")  # counts of what the device has to do
+Kind = Gain | Literal["idle-filled", "slower", "unchanged", "other-work", "unknown"]
 _OF_KERNELS = ("kernels", "threads")
-_MOST = 0.5
 _HARDLY = 0.2  # of the kernel time: two versions of one program share more, if not all was fused or compiled
 _OTHER_DATA = (0.5, 1024)  # what copied bytes differ by where the input is another: a share, and bytes
 
@@ -41,9 +38,7 @@ def kind_of(
         return "other-work"
     longer, busier = _direction(latency, floors), _direction(busy, floors)
     if longer < 0:
-        if busier > 0 and not saved_by_kernels(parts):
-            return "accelerated"
-        return "less-work" if _less(changed) else "faster"
+        return gain_of(busier=busier > 0, by_kernels=saved_by_kernels(parts), less=bool(_less(changed)))
     if longer > 0:
         return "slower"
     return "idle-filled" if busier > 0 else "unchanged"
@@ -60,10 +55,9 @@ def told_strangers(kernels: Sequence[KernelChange]) -> str:
 
 
 def saved_by_kernels(parts: Sequence[Part]) -> bool:
-    """Whether most of what the mean iteration takes less is kernels at work: no idle time was won then."""
-    change = sum(part.change_ms for part in parts)
+    """Whether most of what the mean iteration takes less is kernels at work."""
     kernels = next(part.change_ms for part in parts if part.name == "kernels")
-    return change < 0 and kernels < _MOST * change
+    return by_kernels(sum(part.change_ms for part in parts), kernels)
 
 
 def telling(kind: Kind, parts: Sequence[Part], changed: Sequence[Count]) -> Count | None:

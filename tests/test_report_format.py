@@ -93,9 +93,24 @@ def test_a_shortened_name_keeps_its_ends(name, width):
     shown = fmt.shorten(name, width)
     plain = " ".join(name.split())
     assert len(shown) <= width
-    assert shown == plain or (
-        plain.startswith(shown.split("…")[0]) and plain.endswith(shown[-(width // 3) :])
+    assert shown == plain or any(
+        plain.startswith(shown[:at]) and plain.endswith(shown[at + 1 :])
+        for at, letter in enumerate(shown)
+        if letter == "…"
     )
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (80, "Host time between memcpy device to host and memcpy host to device (3 operations)"),
+        (79, "Host time between memcpy device to host and memcpy…to device (3 operations)"),
+        (60, "Host time between memcpy device to host…(3 operations)"),
+    ],
+)
+def test_of_names_in_a_row_no_word_is_cut(width, shown):
+    name = "Host time between memcpy device to host and memcpy host to device (3 operations)"
+    assert fmt.shorten(name, width) == shown
 
 
 @given(st.text())

@@ -21,6 +21,8 @@ _LEFT_OUT = (
 )
 _TEMPLATE = 1000  # characters of a name that are looked at
 _TURNING = frozenset({"LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"})
+# Parts of words at a cut; a longer part tells more than none of the word.
+_BEGUN_WORD, _ENDED_WORD = re.compile(r" \S{1,12}$"), re.compile(r"^\S{1,12} ")
 LONGEST = 1000  # characters of a line that are shown anywhere; browsers show no more on hover
 
 
@@ -132,12 +134,20 @@ def lower_first(text: str) -> str:
 
 
 def shorten(name: str, width: int = 72) -> str:
-    """Cut the middle out of a long name: the ends of a kernel's name tell most."""
+    """Cut the middle out of a long name: the ends of a kernel's name tell most.
+
+    Words stay whole, so that names in a row are cut between two of them; of a long word a part stays.
+    """
     name = " ".join(name.split())
     if len(name) <= width:
         return name
     tail = width // 3
-    return f"{name[: width - tail - 1]}…{name[-tail:]}"
+    head, end = name[: width - tail - 1], name[-tail:]
+    if name[len(head)] != " ":
+        head = _BEGUN_WORD.sub("", head)
+    if name[-tail - 1] != " ":
+        end = _ENDED_WORD.sub("", end)
+    return f"{head.rstrip()}…{end.lstrip()}"
 
 
 def operation(name: str, width: int = 72) -> str:

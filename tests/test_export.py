@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import lzma
 import os
 import sys
 from collections import Counter
@@ -106,6 +107,56 @@ def test_rows_are_named(trace):
     assert {"stream 7", "stream 8", "thread 1", *TRACKS} == set(names.values())
     groups = {e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "process_name"}
     assert groups == {"cuda 0: GPU", "prog (rank 1, pid 100 on h)"}
+
+
+def test_kernels_of_a_stream_that_overlap_lie_in_rows_of_their_own(tmp_path):
+    # A viewer drops a span that overlaps another of its row: with a dependent launch kernels of a stream do.
+    made = af.Program(rank=1)
+    for number, (start, end) in enumerate(
+        [(0, 900), (800, 1_700), (850, 1_000), (1_000, 1_200), (1_700, 1_800)]
+    ):
+        at = 1_000_100_000
+        made.call("cudaLaunchKernel", at - 1_000 + number, at - 999 + number, correlation=number + 1)
+        made.kernel(f"k{number}", at + start, at + end, correlation=number + 1)
+    target = tmp_path / "out.json"
+    path = made.write(tmp_path)
+    assert cli.main(["export", "--input", str(path), "--output", str(target)]) == 0
+    events = load(target.read_text())["traceEvents"]
+    named = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    order = {
+        (e["pid"], e["tid"]): e["args"]["sort_index"] for e in events if e["name"] == "thread_sort_index"
+    }
+    kernels = [e for e in events if e.get("cat") == "kernel"]
+    rows = {e["name"]: named[e["pid"], e["tid"]] for e in kernels}
+    assert rows == {
+        "k0": "stream 7", "k1": "stream 7 (2)", "k2": "stream 7 (3)", "k3": "stream 7", "k4": "stream 7"
+    }  # fmt: skip
+    below = {title: order[row] for row, title in named.items() if row in order}
+    assert below["stream 7"] < below["stream 7 (2)"] < below["stream 7 (3)"]
+    ends = {(e["pid"], e["tid"], e["ts"]) for e in events if e["ph"] == "f"}
+    assert ends == {(e["pid"], e["tid"], e["ts"]) for e in kernels}
+    assert open_trace(target).kernels.stream.tolist() == [7] * 5
+
+
+@pytest.mark.parametrize("name", ["torch_train_sync", "graph_decode"])
+def test_no_span_of_a_row_overlaps_another(tmp_path, name):
+    packed = CAPTURES / "h200" / f"{name}.aiprof.xz"
+    (tmp_path / "one.aiprof").write_bytes(lzma.decompress(packed.read_bytes()))
+    target = tmp_path / "out.json"
+    assert cli.main(["export", "--input", str(tmp_path / "one.aiprof"), "--output", str(target)]) == 0
+    rows = {}
+    for event in load(target.read_text())["traceEvents"]:
+        if event["ph"] == "X":
+            rows.setdefault((event["pid"], event["tid"]), []).append(
+                (event["ts"], event["ts"] + event["dur"])
+            )
+    for spans in rows.values():
+        open_until = []
+        for start, end in sorted(spans, key=lambda span: (span[0], -span[1])):
+            while open_until and open_until[-1] <= start:
+                open_until.pop()
+            assert not open_until or end <= open_until[-1]
+            open_until.append(end)
 
 
 def test_arrows_join_launches_to_their_work(trace):

@@ -1,6 +1,7 @@
 """Writes a Trace as Chrome's Trace Event JSON, which Perfetto and chrome://tracing open.
 
-Each device and each process is a row group ("process" in the format), each stream and each thread a row.
+Each device and each process is a row group ("process" in the format), each stream and each thread a row
+(`stream_rows` says when a stream has more).
 Iterations and gaps lie above a device's streams, and what NVML said of it runs below as counters. Categories,
 args and `deviceProperties` are those of Kineto, so that what reads `torch.profiler` traces reads these too.
 `ts` and `dur` are microseconds with three decimals, exact to the ns, counted from just before the trace's
@@ -20,6 +21,7 @@ import numpy as np
 from ai_prof.trace.model import CallKind, CopyKind, SyncKind
 from ai_prof.trace.readers.kineto_events import SYNCS
 from ai_prof.trace.writers.atomic import atomic_file
+from ai_prof.trace.writers.stream_rows import stream_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ai_prof.trace.model import I32, I64, Calls, Kernels, Memory, Ranges, Samples, Syncs, Trace
+    from ai_prof.trace.writers.stream_rows import StreamRows
     from ai_prof.trace.writers.track import Track
 
 _BATCH = 4096  # events joined into one write
@@ -75,13 +78,14 @@ def write_timeline(trace: Trace, path: Path, tracks: Sequence[Track] = ()) -> No
 def _write(trace: Trace, tracks: Sequence[Track], file: IO[bytes]) -> None:
     base = _first_time(trace) - 1  # readers take an event at 0 for one without a time
     file.write(json.dumps(_header(trace, base))[:-1].encode() + b', "traceEvents": [\n')
+    rows = stream_rows(trace)
     events = itertools.chain(
-        _metadata(trace),
+        _metadata(trace, rows),
         _tracks(tracks, base),
-        _kernels(trace, base),
-        _memory(trace, base),
+        _kernels(trace, rows, base),
+        _memory(trace, rows, base),
         _host(trace, base),
-        _flows(trace, base),
+        _flows(trace, rows, base),
         _counters(trace.samples, base),
     )
     first = True
@@ -119,7 +123,13 @@ def _rows(
     table: Kernels | Memory | Syncs | Calls | Ranges | Samples, *fields: str
 ) -> Iterator[tuple[Any, ...]]:
     """Rows of plain Python values."""
-    return _zipped([getattr(table, field) for field in fields])
+    return _zipped(_columns(table, fields))
+
+
+def _columns(
+    table: Kernels | Memory | Syncs | Calls | Ranges | Samples, fields: Sequence[str]
+) -> list[I64 | I32]:
+    return [getattr(table, field) for field in fields]
 
 
 def _zipped(columns: Sequence[I64 | I32]) -> Iterator[tuple[Any, ...]]:
@@ -152,16 +162,17 @@ def _host_pids(trace: Trace) -> list[int]:
 
 
 def _tid(number: int) -> int:
-    """Row of a stream or thread; the format has no negative ones."""
+    """Row of a thread; the format has no negative ones."""
     return max(number, 0)
 
 
-def _metadata(trace: Trace) -> Iterator[str]:
+def _metadata(trace: Trace, rows: StreamRows) -> Iterator[str]:
     for i, device in enumerate(trace.devices):
         yield _name("process_name", _device_pid(i), 0, f"{device.kind} {device.ordinal}: {device.name}")
-        streams = np.concatenate([table.stream[table.device == i] for table in (trace.kernels, trace.memory)])
-        for stream in np.unique(streams).tolist():
-            yield _name("thread_name", _device_pid(i), _tid(stream), f"stream {stream}")
+    for place, (device_number, tid, title) in enumerate(rows.titles):
+        where = (_device_pid(device_number), tid)
+        yield _name("thread_name", *where, title)
+        yield _meta("thread_sort_index", where, {"sort_index": place})
     for process, (pid, info) in enumerate(zip(_host_pids(trace), trace.processes, strict=True)):
         command = " ".join(info.command_line) or "process"
         rank = "" if info.rank is None else f"rank {info.rank}, "
@@ -181,27 +192,25 @@ def _meta(kind: str, where: tuple[int, int], args: dict[str, Any]) -> str:
     return json.dumps({"ph": "M", "name": kind, "pid": where[0], "tid": where[1], "args": args})
 
 
-def _kernels(trace: Trace, base: int) -> Iterator[str]:
+def _kernels(trace: Trace, rows: StreamRows, base: int) -> Iterator[str]:
     names = _json_names(trace)
     fields = ("start", "end", *_WORK, "name", "grid", "block", "registers", "shared_bytes")
-    for start, end, *work, name, grid, block, registers, shared in _rows(trace.kernels, *fields):
+    columns = [rows.kernels, *_columns(trace.kernels, fields)]
+    for row, start, end, *work, name, grid, block, registers, shared in _zipped(columns):
         args = (
             f'{_WORK_ARGS % tuple(work)}"grid":{grid},"block":{block},'
             f'"registers per thread":{registers},"shared memory":{shared}}}'
         )
-        yield _slice(names[name], "kernel", _row(*work), (start - base, end - base), args)
+        yield _slice(names[name], "kernel", (_device_pid(work[0]), row), (start - base, end - base), args)
 
 
-def _memory(trace: Trace, base: int) -> Iterator[str]:
-    for start, end, *work, kind, size in _rows(trace.memory, "start", "end", *_WORK, "kind", "bytes"):
+def _memory(trace: Trace, rows: StreamRows, base: int) -> Iterator[str]:
+    columns = [rows.memory, *_columns(trace.memory, ("start", "end", *_WORK, "kind", "bytes"))]
+    for row, start, end, *work, kind, size in _zipped(columns):
         category = "gpu_memset" if kind == CopyKind.SET else "gpu_memcpy"
         args = f'{_WORK_ARGS % tuple(work)}"bytes":{size}}}'
         name = f'"{_COPIES[CopyKind(kind)]}"'
-        yield _slice(name, category, _row(*work), (start - base, end - base), args)
-
-
-def _row(device: int, stream: int, *_: int) -> tuple[int, int]:
-    return _device_pid(device), _tid(stream)
+        yield _slice(name, category, (_device_pid(work[0]), row), (start - base, end - base), args)
 
 
 def _host(trace: Trace, base: int) -> Iterator[str]:
@@ -263,7 +272,7 @@ def _counters(samples: Samples, base: int) -> Iterator[str]:
                 )
 
 
-def _flows(trace: Trace, base: int) -> Iterator[str]:
+def _flows(trace: Trace, rows: StreamRows, base: int) -> Iterator[str]:
     """An arrow from each launching call to what it launched: "s" inside the call, "f" at the work's start."""
     pids, calls = _host_pids(trace), trace.calls
     # Nested calls share a correlation: the outermost starts first.
@@ -271,16 +280,16 @@ def _flows(trace: Trace, base: int) -> Iterator[str]:
     if not len(keys):
         return
     number = 0
-    for table in (trace.kernels, trace.memory):
+    for table, tids in ((trace.kernels, rows.kernels), (trace.memory, rows.memory)):
         at = np.minimum(np.searchsorted(keys, table.correlation), len(keys) - 1)
         work = (table.correlation > 0) & (keys[at] == table.correlation)
         call = row[at[work]]
         launches = (calls.start[call], calls.process[call], calls.thread[call])
-        columns = (*launches, table.start[work], table.device[work], table.stream[work])
-        for launch, process, thread, start, device, stream in _zipped(columns):
+        columns = (*launches, table.start[work], table.device[work], tids[work])
+        for launch, process, thread, start, device, row_of_work in _zipped(columns):
             number += 1
             yield _arrow("s", number, (pids[process], _tid(thread)), launch - base)
-            yield _arrow("f", number, (_device_pid(device), _tid(stream)), start - base)
+            yield _arrow("f", number, (_device_pid(device), row_of_work), start - base)
 
 
 def _arrow(phase: str, number: int, where: tuple[int, int], at: int) -> str:

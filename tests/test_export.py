@@ -159,6 +159,23 @@ def test_no_span_of_a_row_overlaps_another(tmp_path, name):
             open_until.append(end)
 
 
+def test_what_is_unknown_of_a_process_is_not_made_up(tmp_path):
+    # torch.profiler tells no host, and CUPTI's synchronize records no thread.
+    made = af.Program(rank=1)
+    made.launch("a", 1_000)
+    made.sync(3, made.now, made.now + 100, thread=af.NONE32)
+    made.write(tmp_path)
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    assert cli.main(["export", "--input", str(tmp_path), "--output", str(first)]) == 0
+    assert cli.main(["export", "--input", str(first), "--output", str(second)]) == 0
+    titles = [
+        {e["args"]["name"] for e in load(file.read_text())["traceEvents"] if e["name"].endswith("_name")}
+        for file in (first, second)
+    ]
+    assert "thread unknown" in titles[0]
+    assert "process (rank 1, pid 100)" in titles[1]
+
+
 def test_arrows_join_launches_to_their_work(trace):
     flows = {}
     for event in trace["traceEvents"]:

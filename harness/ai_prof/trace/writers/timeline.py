@@ -176,12 +176,14 @@ def _metadata(trace: Trace, rows: StreamRows) -> Iterator[str]:
     for process, (pid, info) in enumerate(zip(_host_pids(trace), trace.processes, strict=True)):
         command = " ".join(info.command_line) or "process"
         rank = "" if info.rank is None else f"rank {info.rank}, "
-        yield _name("process_name", pid, 0, f"{command} ({rank}pid {info.pid} on {info.host})")
+        host = f" on {info.host}" if info.host else ""
+        yield _name("process_name", pid, 0, f"{command} ({rank}pid {info.pid}{host})")
         threads = np.concatenate(
             [table.thread[table.process == process] for table in (trace.calls, trace.syncs, trace.ranges)]
         )
         for thread in np.unique(threads).tolist():
-            yield _name("thread_name", pid, _tid(thread), f"thread {thread}")
+            title = "thread unknown" if thread == -1 else f"thread {thread}"
+            yield _name("thread_name", pid, _tid(thread), title)
 
 
 def _name(kind: str, pid: int, tid: int, name: str) -> str:

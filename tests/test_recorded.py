@@ -59,6 +59,11 @@ def test_no_period_is_invented(name):
     assert load(name).timeline.iterations.method == "none"
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_what_xla_compiled_is_known(name):
+    assert load(name).timeline.by_xla is (name == "jax_train")
+
+
 def test_one_kernel_over_and_over_is_none_or_each():
     recorded = load(BARE)
     assert recorded.timeline.iterations.method == "none" or recorded.agreement().share == 1

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ai_prof import cli
 from ai_prof.timeline.advice import ACTIONS, TITLES
 from ai_prof.timeline.advice_opencl import OPENCL_ACTIONS
+from ai_prof.timeline.advice_xla import XLA_ACTIONS
 from ai_prof.timeline.device import device_timeline
 from ai_prof.timeline.findings import find
 from ai_prof.timeline.gaps import PLACES, placements
@@ -66,6 +67,28 @@ def test_advice_on_opencl_names_nothing_of_cuda_or_torch(tmp_path):
     assert found["small-kernels"].actions == list(OPENCL_ACTIONS["small-kernels"])
     assert "clFinish" in found["frequent-syncs"].actions[0]
     assert not [a for f in found.values() for a in f.actions if "torch" in a]
+
+
+def test_advice_on_what_xla_compiled_is_of_jax(tmp_path):
+    torch = re.compile(r"torch|\.item|\.cpu|pin_memory|non_blocking|empty_cache|foreach")
+    assert XLA_ACTIONS.keys() < ACTIONS.keys()
+    assert not [each for actions in XLA_ACTIONS.values() for each in actions if torch.search(each)]
+
+    def advised(folder, names):
+        program = af.Program()
+        for _ in range(20):
+            for name in names:
+                program.launch(name, 3_000)
+            program.synchronize()
+        (tmp_path / folder).mkdir()
+        return [a for f in found_in(program, tmp_path / folder) for a in f.actions]
+
+    of_xla = advised("xla", ["loop_add_fusion_1", "gemm_fusion_dot_6", "sm90_xmma_gemm_f32f32"])
+    assert any("jax.jit" in action for action in of_xla)
+    assert not list(filter(torch.search, of_xla))
+    beside = ["loop_add_fusion_1", "void at::native::fill<float>(float*)"]
+    for other in (beside, ["my_fusion(float*)", "triton_poi_fused_add_0"]):
+        assert any("torch.compile" in action for action in advised(other[0], other))
 
 
 def test_waiting_for_data_comes_before_the_waits_that_show_it(tmp_path):

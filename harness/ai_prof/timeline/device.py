@@ -10,6 +10,7 @@ from ai_prof.timeline.causes import GapCauses, gap_causes
 from ai_prof.timeline.iterations import Iterations, find_iterations
 from ai_prof.timeline.operations import Operations, device_operations
 from ai_prof.timeline.structure import Structure, structure
+from ai_prof.timeline.xla import compiled_by_xla
 
 if TYPE_CHECKING:
     from ai_prof.trace.model import Trace
@@ -21,11 +22,12 @@ Window = Literal["auto", "span"]
 class DeviceTimeline:
     """`window` names [busy.low, busy.high): whole iterations after warm-up, or first start to last end.
 
-    `kind` is the device's own: cuda, hip, opencl or unknown.
+    `kind` is the device's own: cuda, hip, opencl or unknown. `by_xla` says that XLA compiled its kernels.
     """
 
     device: int
     kind: str
+    by_xla: bool
     operations: Operations
     iterations: Iterations
     structure: Structure
@@ -51,6 +53,7 @@ def device_timeline(trace: Trace, device: int, window: Window = "auto") -> Devic
     return DeviceTimeline(
         device,
         trace.devices[device].kind,
+        compiled_by_xla(trace.names, operations),
         operations,
         iterations,
         structure(trace, operations, iterations),

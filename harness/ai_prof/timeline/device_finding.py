@@ -1,4 +1,4 @@
-"""A finding about one device, with what to do in the words of its API."""
+"""A finding about one device, with what to do in the words of what programs it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from ai_prof.timeline.advice import ACTIONS, COMPILE, HELD_ALONE, LARGER_GRAPHS
 from ai_prof.timeline.advice_opencl import OPENCL_ACTIONS
+from ai_prof.timeline.advice_xla import XLA_ACTIONS, XLA_COMPILE
 from ai_prof.timeline.finding import Finding, Severity
 
 if TYPE_CHECKING:
@@ -23,11 +24,11 @@ def device_finding(
 
 
 def _actions(timeline: DeviceTimeline, name: str) -> list[str]:
-    """In the words of the device's API. What is in graphs already needs no advice to use them."""
-    if timeline.kind == "opencl" and name in OPENCL_ACTIONS:
-        return list(OPENCL_ACTIONS[name])
+    """In the words of OpenCL, JAX or PyTorch. What is in graphs already needs no advice to use them."""
+    own = OPENCL_ACTIONS if timeline.kind == "opencl" else XLA_ACTIONS if timeline.by_xla else {}
     operations = timeline.operations
     if name == "gap-wait" and len(np.unique(operations.stream)) == 1:
         return [HELD_ALONE]
     from_graphs = (operations.graph[operations.is_kernel] > 0).sum() * 2 > operations.is_kernel.sum()
-    return [LARGER_GRAPHS if action is COMPILE and from_graphs else action for action in ACTIONS[name]]
+    graphs = {COMPILE, XLA_COMPILE} if from_graphs else set()
+    return [LARGER_GRAPHS if action in graphs else action for action in own.get(name, ACTIONS[name])]

@@ -237,6 +237,46 @@ def test_text_says_which_figure_of_the_iterations_it_gives(tmp_path, capsys):
     assert f"{told}the last, which nothing ends." in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("work", "told"),
+    [
+        (999_600_000, "iterations of 1 s (median; p5 1 s, p95 1 s)"),
+        (1_769_700_000, "iterations of 1.77 s (median; p5 1.77 s, p95 1.77 s)"),
+        (290_000_000, "iterations of 290.3 ms (median; p5 290.3 ms, p95 290.3 ms)"),
+        (670_300, "iterations of 999 us (median; p5 999 us, p95 999 us)"),
+        (671_000, "iterations of 1 ms (median; p5 1 ms, p95 1 ms)"),
+    ],
+)
+def test_text_gives_times_in_the_unit_that_suits_them(tmp_path, capsys, work, told):
+    assert cli.main(["summary", "--input", str(loop(work=work).write(tmp_path))]) == 0
+    assert told in capsys.readouterr().out
+
+
+def test_text_of_two_long_kinds_of_iterations_has_no_exponent(tmp_path, capsys):
+    program = af.Program()
+    for i in range(20):
+        program.work(3_500_000_000 if i % 2 else 1_500_000_000)
+        program.copy(af.HTOD, 20_000)
+        for k in range(3):
+            program.launch(f"k{k}", 100_000)
+        program.synchronize()
+    assert cli.main(["summary", "--input", str(program.write(tmp_path))]) == 0
+    assert re.search(r"take 3\.5 s, the others 1\.5 s\.", capsys.readouterr().out)
+
+
+def test_many_small_kernels_are_counted_in_full(tmp_path, capsys):
+    program = af.Program()
+    for step in range(3):
+        start = program.now
+        program.work(40_000_000)
+        for _ in range(12_345):
+            program.launch("k", 900)
+        program.synchronize()
+        program.range(f"ProfilerStep#{step}", start, program.now)
+    assert cli.main(["summary", "--input", str(program.write(tmp_path))]) == 0
+    assert "most of all k of 0.9 us (12,345 of 12,345 an iteration)" in capsys.readouterr().out
+
+
 def test_text_says_of_how_many_iterations_the_figures_are(tmp_path, capsys):
     path = warming_up(20).write(tmp_path)
     assert cli.main(["summary", "--input", str(path)]) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ai_prof.report.format import printable
+from ai_prof.timeline import spoken
 from ai_prof.timeline.advice import CAUSES, TITLES
 
 if TYPE_CHECKING:
@@ -76,14 +77,14 @@ def _gap_table(device: DeviceSummary) -> list[str]:
 
 def _gap(gap: LongGap) -> str:
     """How long, why, where, between what, and what the host called meanwhile."""
-    text = f"{_ms(gap.length_ms)}, {CAUSES[gap.cause]}"
+    text = f"{spoken.time(gap.length_ms)}, {CAUSES[gap.cause]}"
     if gap.iteration is not None and gap.place is not None:
         starting = gap.iteration + round(gap.place)  # a gap at an iteration's end delays the next
         begins = gap.placement == "start"
         text += f", {f'where iteration {starting} starts' if begins else f'in iteration {gap.iteration}'}"
         text += "" if begins else f" at {gap.place:.0%}"
     text += f", between {gap.before or 'the start'} and {gap.after}"
-    calls = ", ".join(f"{name} {_ms(ms)}" for name, ms in gap.calls_ms.items())
+    calls = ", ".join(f"{name} {spoken.time(ms)}" for name, ms in gap.calls_ms.items())
     text += f"; calls: {calls}" if calls else ""
     return f"{text}; in {gap.frames[0].frames[-1]}" if gap.frames else text
 
@@ -91,11 +92,11 @@ def _gap(gap: LongGap) -> str:
 def _window(device: DeviceSummary) -> str:
     found = device.iterations
     if device.window == "span":
-        return f"Seen over {_ms(device.window_ns / 1e6)}, from the first operation to the last."
+        return f"Seen over {spoken.time(device.window_ns / 1e6)}, from the first operation to the last."
     sure = "" if found.confidence == 1 else f", found with confidence {found.confidence:.0%}"
-    spread = f"median; p5 {_ms(found.p5_ms)}, p95 {_ms(found.p95_ms)}"
+    spread = f" (median; p5 {spoken.time(found.p5_ms)}, p95 {spoken.time(found.p95_ms)})"
     counted, left_out = _counted(device)
-    return f"Seen over {counted} of {_ms(found.median_ms)} ({spread}){sure}{left_out}."
+    return f"Seen over {counted} of {spoken.time(found.median_ms)}{spread}{sure}{left_out}."
 
 
 def _counted(device: DeviceSummary) -> tuple[str, str]:
@@ -137,12 +138,12 @@ def _waits(device: DeviceSummary, *, complete: bool) -> str:
     if usual and abs(count - usual * used) <= usual:  # one may lie on either side of the window's edges
         return f"{waits} {_times(usual)} an iteration"
     if 2 * count >= used:
-        return f"{waits} {count / used:.3g} times an iteration on average"
+        return f"{waits} {spoken.count(count / used, 3)} times an iteration on average"
     return f"{waits} {_times(count)} in all, about once in {used / count:.0f} iterations"
 
 
 def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
+    return "once" if count == 1 else f"{count:,} times"
 
 
 def _steps(summary: Summary, findings: list[Finding]) -> list[str]:
@@ -191,14 +192,14 @@ def _gap_wait(title: str, seen: dict[str, Any]) -> str:
 
 
 def _code_loads(_: str, seen: dict[str, Any]) -> str:
-    times = f"{_ms(seen['with_ms'])} instead of {_ms(seen['without_ms'])}"
+    times = f"{spoken.time(seen['with_ms'])} instead of {spoken.time(seen['without_ms'])}"
     return f"Code is loaded in {seen['share']:.0%} of iterations, which take {times}"
 
 
 def _small_kernels(title: str, seen: dict[str, Any]) -> str:
     often = seen["most_often"]
-    count = f"{often['per_iteration']:.4g} of {seen['kernels_per_iteration']:.4g} an iteration"
-    return f"{title}, most of all {often['kernel']} of {_us(often['mean_us'])} ({count})"
+    count = f"{spoken.count(often['per_iteration'])} of {spoken.count(seen['kernels_per_iteration'])}"
+    return f"{title}, most of all {often['kernel']} of {_us(often['mean_us'])} ({count} an iteration)"
 
 
 _SAID = {
@@ -214,9 +215,9 @@ _SAID = {
 def _saves(finding: Finding, iteration_ms: float) -> str:
     if not finding.saves_ms:
         return "" if finding.severity == "info" else f" ({finding.severity})"
-    worth = f"{'takes' if finding.id == 'hot-kernel' else 'worth up to'} {_ms(finding.saves_ms)}"
+    worth = f"{'takes' if finding.id == 'hot-kernel' else 'worth up to'} {spoken.time(finding.saves_ms)}"
     if finding.saves_ms <= iteration_ms:  # kernels side by side sum up to more, and no share of it then
-        worth += f" of the mean iteration's {_ms(iteration_ms)}"
+        worth += f" of the mean iteration's {spoken.time(iteration_ms)}"
     return f" ({worth})" if finding.severity == "info" else f" ({finding.severity}, {worth})"
 
 
@@ -236,13 +237,9 @@ def _used(device: DeviceSummary) -> int:
     return sum(start >= starts[-1] - device.window_ns for start in starts) - 1
 
 
-def _ms(ms: float) -> str:
-    return f"{ms:.1f} ms" if ms >= 100 else f"{ms:.3g} ms" if ms >= 1 else f"{ms * 1000:.3g} us"
-
-
 def _us(us: float) -> str:
-    return _ms(us / 1000)
+    return spoken.time(us / 1000)
 
 
 def _plural(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+    return f"{count} {word}" if count == 1 else f"{count:,} {word}s"

@@ -10,6 +10,7 @@ import numpy as np
 from ai_prof.gate.metrics import METRICS
 from ai_prof.gate.screen import NOT_JUDGED
 from ai_prof.gate.values import F64, change
+from ai_prof.timeline import spoken
 from ai_prof.timeline.gain import WORK, Gain, by_kernels, gain_of
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def multimodal(baseline: Sequence[Run], candidate: Sequence[Run]) -> list[str]:
             low, high = np.median(np.array(found), axis=0)
             notes.append(
                 f"multimodal: in {len(found)} of {len(runs)} runs of the {side} {label} has two modes, "
-                f"near {low:.3g} and {high:.3g} ms"
+                f"near {spoken.time(low)} and {spoken.time(high)}"
             )
     return notes
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ai_prof.gate.metrics import METRICS
 from ai_prof.report import format as fmt
 from ai_prof.report import words
+from ai_prof.timeline import spoken
 from ai_prof.timeline.advice import CAUSES, TITLES
 from ai_prof.timeline.diff_kind import saved_by_kernels, told_strangers
 
@@ -245,7 +246,7 @@ def _kernel(kernel: KernelChange, unit: str) -> Row:
 def _use(use: KernelUse | None) -> str:
     if use is None:
         return fmt.NOTHING
-    return f"{use.count:,.4g} x {_value(use.mean_us, 'us')}"
+    return f"{spoken.count(use.count)} x {_value(use.mean_us, 'us')}"
 
 
 def _finding(finding: FindingChange) -> str:

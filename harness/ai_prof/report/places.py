@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ai_prof.report import format as fmt
 from ai_prof.report import why_view
+from ai_prof.timeline import spoken
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +74,7 @@ def kernel_sentence(kernel: KernelChange) -> str:
         return f"{name} is gone."
     taken = f"{_ms(after.ms)} instead of {_ms(kernel.before.ms)} an iteration"
     if abs(after.count - kernel.before.count) >= OFTENER:
-        counts = (f"{use.count:,.4g}" for use in (after, kernel.before))
+        counts = (spoken.count(use.count) for use in (after, kernel.before))
         means = (why_view.time(use.mean_us) for use in (after, kernel.before))
         often, each = " times instead of ".join(counts), " each instead of ".join(means)
         return f"{name} runs {often}, {each}: {taken}{_size(kernel.before, after)}."

@@ -17,6 +17,7 @@ from ai_prof.errors import EnvironmentInvalidError, NothingToCompareError, Usage
 from ai_prof.runs import process
 from ai_prof.runs.environment import lock_names
 from ai_prof.runs.host_lock import host_lock
+from ai_prof.timeline import spoken
 from ai_prof.timeline.capture_findings import incomplete
 from ai_prof.timeline.summary import DeviceSummary, Summary, summarise
 from ai_prof.trace.open import open_trace
@@ -124,7 +125,7 @@ class GpuProfile:
         counts = ", ".join(f"{name} {count}" for name, count in device.structure.items() if count)
         parts = [
             f"busy {100 * device.kernel_busy:.1f} %, gap {100 * device.gap:.1f} % ({by_cause or 'none'})",
-            f"{found.count} iterations of {found.median_ms:.3g} ms, each {counts}"
+            f"{found.count} iterations of {spoken.time(found.median_ms)}, each {counts}"
             if found.count
             else "no iterations found",
             *(f"first: {name}" for name in self.findings[:1]),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from ai_prof.timeline import spoken
 from ai_prof.timeline.advice import LAUNCHES_LOST, LAUNCHES_UNSEEN
 from ai_prof.timeline.busy import copy_compute_overlap
 from ai_prof.timeline.capture_findings import capture_findings
@@ -221,7 +222,7 @@ def _where(sites: Sequence[SyncUse], timeline: DeviceTimeline) -> str:
     if not sites:
         return ""
     told = [
-        f"{'once' if round(site.count, 2) == 1 else f'{site.count:.3g} times'} in {site.call}"
+        f"{'once' if round(site.count, 2) == 1 else f'{spoken.count(site.count, 3)} times'} in {site.call}"
         f"{f' after {short(site.after)}' if site.after else ''}"
         for site in sites
     ]

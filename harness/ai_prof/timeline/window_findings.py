@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from ai_prof.timeline import spoken
 from ai_prof.timeline.device_finding import device_finding
 from ai_prof.timeline.healthy import BUSY_HEALTHY, BUSY_STARVED
 from ai_prof.timeline.iteration_kinds import Kinds, kinds
@@ -92,7 +93,7 @@ def _window(timeline: DeviceTimeline) -> list[Finding]:
 
 
 def _of_two_kinds(timeline: DeviceTimeline, two: Kinds) -> Finding:
-    long, short = f"{two.long_ns / 1e6:.3g} ms", f"{two.short_ns / 1e6:.3g} ms"
+    long, short = spoken.time(two.long_ns / 1e6), spoken.time(two.short_ns / 1e6)
     finding = device_finding(
         timeline, "two-kinds", "info", 0.0,
         iterations=two.count, long=two.long, long_ms=two.long_ns / 1e6, short_ms=two.short_ns / 1e6,

@@ -277,6 +277,24 @@ def test_many_small_kernels_are_counted_in_full(tmp_path, capsys):
     assert "most of all k of 0.9 us (12,345 of 12,345 an iteration)" in capsys.readouterr().out
 
 
+def test_without_iterations_no_kernel_is_counted_by_them(tmp_path, capsys):
+    assert told_of(capsys, tmp_path, "tree").count(" an iteration") == 0
+
+
+def test_the_kernel_that_is_named_too_small_is_small(tmp_path, capsys):
+    # A product of 60.6 us runs most often, 12.32 times an iteration.
+    told = re.search(r"most of all \S+ of ([\d.]+) us \(9\.162 of", told_of(capsys, tmp_path, "evaluation"))
+    assert float(told[1]) < 50
+
+
+def told_of(capsys, folder, name):
+    """The text of a recorded program."""
+    packed = Path(__file__).parent / "captures" / "h200" / f"{name}.aiprof.xz"
+    (folder / "h-1-0.aiprof").write_bytes(lzma.decompress(packed.read_bytes()))
+    assert cli.main(["summary", "--input", str(folder)]) == 0
+    return capsys.readouterr().out
+
+
 def test_text_says_of_how_many_iterations_the_figures_are(tmp_path, capsys):
     path = warming_up(20).write(tmp_path)
     assert cli.main(["summary", "--input", str(path)]) == 0

@@ -199,7 +199,8 @@ def _code_loads(_: str, seen: dict[str, Any]) -> str:
 def _small_kernels(title: str, seen: dict[str, Any]) -> str:
     often = seen["most_often"]
     count = f"{spoken.count(often['per_iteration'])} of {spoken.count(seen['kernels_per_iteration'])}"
-    return f"{title}, most of all {often['kernel']} of {_us(often['mean_us'])} ({count} an iteration)"
+    each = " an iteration" if seen["iterations"] else ""
+    return f"{title}, most of all {often['kernel']} of {_us(often['mean_us'])} ({count}{each})"
 
 
 _SAID = {

@@ -269,15 +269,18 @@ def _fragmented(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
             kernel_mean_us=figures.mean_us,
             tiny_kernel_share=figures.tiny_share,
             kernels_per_iteration=figures.count / timeline.iterations_in_window,
+            iterations=timeline.iterations.count,
             most_often=_most_often(trace, timeline),
         )
     ]  # fmt: skip
 
 
 def _most_often(trace: Trace, timeline: DeviceTimeline) -> dict[str, Any]:
-    """The kernel that runs most often, how often in an iteration, and how long each time."""
+    """Of those that are too small the kernel that runs most often, how often, and how long each time."""
     name, duration = _kernels(timeline)
-    top = int(np.bincount(name + 1).argmax()) - 1  # an unknown name is -1
+    runs, time = np.bincount(name + 1), np.bincount(name + 1, weights=duration)  # an unknown name is -1
+    small = time < KERNEL_HEALTHY_US * 1000 * runs
+    top = int(np.where(small, runs, 0).argmax()) - 1
     return {
         "kernel": short(trace.names[top]) if top >= 0 else "unknown kernel",
         "per_iteration": int((name == top).sum()) / timeline.iterations_in_window,

@@ -264,6 +264,18 @@ def test_text_of_two_long_kinds_of_iterations_has_no_exponent(tmp_path, capsys):
     assert re.search(r"take 3\.5 s, the others 1\.5 s\.", capsys.readouterr().out)
 
 
+def test_one_iteration_has_no_spread(tmp_path, capsys):
+    program = af.Program()
+    for step in range(2):
+        start = program.now
+        program.work(500_000)
+        program.launch("k", 100_000)
+        program.synchronize()
+        program.range(f"ProfilerStep#{step}", start, program.now)
+    assert cli.main(["summary", "--input", str(program.write(tmp_path))]) == 0
+    assert re.search(r"Seen over 1 of 2 iterations of [\d.]+ us, without the last", capsys.readouterr().out)
+
+
 def test_many_small_kernels_are_counted_in_full(tmp_path, capsys):
     program = af.Program()
     for step in range(3):

@@ -96,6 +96,7 @@ def _window(device: DeviceSummary) -> str:
     sure = "" if found.confidence == 1 else f", found with confidence {found.confidence:.0%}"
     spread = f" (median; p5 {spoken.time(found.p5_ms)}, p95 {spoken.time(found.p95_ms)})"
     counted, left_out = _counted(device)
+    spread = spread if _used(device) > 1 else ""
     return f"Seen over {counted} of {spoken.time(found.median_ms)}{spread}{sure}{left_out}."
 
 

@@ -3,9 +3,9 @@
     python tests/gpu/attach_memory.py [--rounds 24]
 
 A loop of CUDA graphs is attached to at level `api`, another at `kernel`, a third one where NVML is not found;
-clients of CUPTI without ai-prof show what is CUPTI's own. After each round it prints the parts of the memory
-that is there, and at the end how they have grown since the fourth, mapping by mapping. Needs torch, a GPU and
-g++; two minutes.
+clients of CUPTI without ai-prof show what is CUPTI's own, and that it keeps some MB each time it is left with
+work in flight. After each round it prints the parts of the memory that is there, and at the end how they have
+grown since the fourth, mapping by mapping. Needs torch, a GPU and g++; two minutes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ALONE_S = 4.0
 BEGIN_S = 30.0
 NO_NVML = "attach, no NVML"
 LEVELS = {"attach, api": "api", "attach, kernel": "kernel", NO_NVML: "api"}
-CLIENTS = ("", "calls", "calls threads", "calls threads finalize")
+CLIENTS = ("", "calls threads", "calls threads finalize", "busy", "busy settle")
 
 
 def without_nvml(place: Place) -> dict[str, str]:

@@ -103,6 +103,14 @@ bool BufferPool::next(Filled& filled) noexcept {
   return true;
 }
 
+std::size_t BufferPool::lent() const noexcept {
+  std::size_t here = waiting();
+  for (std::size_t word = 0; word < words_; ++word) {
+    here += static_cast<std::size_t>(std::popcount(free_[word].load(std::memory_order_relaxed)));
+  }
+  return slots_ - std::min(here, slots_);
+}
+
 // A first write to a page costs the program more than the twenty records that the page holds. The reader
 // keeps a doubling ahead, so that a program of few records does not pay for many in memory.
 void BufferPool::warm() noexcept {

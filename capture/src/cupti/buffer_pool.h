@@ -49,6 +49,8 @@ class BufferPool {
   bool next(Filled& filled) noexcept;
   // Slots that are queued now.
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_.load(std::memory_order_relaxed); }
+  // Slots that CUPTI has.
+  [[nodiscard]] std::size_t lent() const noexcept;
   // Starts the next round: buffers are small again.
   void round() noexcept { taken_.store(0, std::memory_order_relaxed); }
   // Touches what CUPTI will next write to, so that the program's threads do not fault there: at every turn.

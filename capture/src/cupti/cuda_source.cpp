@@ -1,6 +1,7 @@
 #include "cupti/cuda_source.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "core/json.h"
@@ -19,6 +20,8 @@ constexpr milliseconds kRound{250};
 constexpr milliseconds kRoundPatience{250};
 constexpr milliseconds kEndPatience{1500};
 constexpr milliseconds kBeginPatience{30'000};
+constexpr milliseconds kInFlight{20};  // a graph of a thousand kernels
+constexpr milliseconds kInFlightPatience{500};
 
 // CUPTI's callbacks carry no word of ours.
 std::atomic<CudaSource*> g_source{nullptr};
@@ -314,7 +317,7 @@ void CudaSource::finish(Recorder& recorder, format::EndReason reason) {
 bool CudaSource::read_last(Recorder& recorder, bool leaving) {
   bool returned = flush(0, patience_, recorder);
   if (returned && leaving && session_->up()) {
-    returned = run("end", [this] { session_->disable(); }, patience_, recorder);
+    returned = run("end", [this] { session_->disable(); }, patience_, recorder) && let_end(recorder);
   }
   read_buffers(recorder);
   if (!returned) return false;
@@ -322,6 +325,18 @@ bool CudaSource::read_last(Recorder& recorder, bool leaving) {
   returned = flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED, patience_, recorder);
   read_buffers(recorder);
   return returned;
+}
+
+// What was in flight when its kind was switched off: a record is none without its end, and CUPTI keeps what
+// it has set aside for it, 3 MB and more, for good where the last flush comes before that.
+bool CudaSource::let_end(Recorder& recorder) {
+  const auto last = steady_clock::now() + kInFlightPatience;
+  do {
+    std::this_thread::sleep_for(kInFlight);
+    if (!flush(0, patience_, recorder)) return false;
+    read_buffers(recorder);
+  } while (pool_.lent() != 0 && steady_clock::now() < last && !Recorder::exiting());
+  return true;
 }
 
 // At exit CUPTI is left as it is.

@@ -66,6 +66,7 @@ class CudaSource final : public Source {
            Recorder& recorder);
   bool flush(std::uint32_t flag, std::chrono::milliseconds& patience, Recorder& recorder);
   bool read_last(Recorder& recorder, bool leaving);
+  bool let_end(Recorder& recorder);
   void read_buffers(Recorder& recorder);
   void read(const Filled& filled, Recorder& recorder);
   void turn_window(Recorder& recorder);

@@ -210,7 +210,7 @@ void the_end_of_a_window_lets_go_of_cupti(const Parts& parts) {
       mock.emit(kernel("inside", mock.now(), 1));
       CHECK(left(mock));
       const std::string calls = mock.calls();
-      CHECK(calls.ends_with("disable force dropped timestamp unsubscribe "));
+      CHECK(calls.ends_with("disable flush dropped force dropped timestamp unsubscribe "));
       sleep_ms(1500);  // longer than anything that the library does now and then
       CHECK(mock.calls() == calls);
       CHECK(mock.control->finalized == 0);
@@ -222,6 +222,27 @@ void the_end_of_a_window_lets_go_of_cupti(const Parts& parts) {
     CHECK(outcome.errors.empty());
     CHECK(outcome.only().records<format::KernelRecord>(format::kKernel).size() == 1);
   }
+}
+
+void work_in_flight_is_waited_for(const Parts& parts) {
+  Program program = windowed();
+  program.environment["AI_PROF_DURATION"] = "1.2";
+  program.body = [](const Mock& mock) {
+    const std::uint64_t now = mock.now();
+    mock.emit(kernel("inside", now, now + 1, 1));
+    CHECK(comes([&] { return mock.control->flushes > 1; }));
+    mock.control->last_record_runs = true;
+    mock.emit(kernel("in flight", now, now + 1, 2));
+    const std::size_t begun = mock.calls().size();
+    CHECK(comes([&] { return mock.calls().find("disable", begun) != std::string::npos; }));
+    sleep_ms(200);
+    mock.control->last_record_runs = false;
+    CHECK(left(mock));
+    CHECK(mock.control->kept == 0);
+  };
+  const Outcome outcome = run(parts, program);
+  CHECK(ended(outcome, format::kEndWindow));
+  CHECK(outcome.only().records<format::KernelRecord>(format::kKernel).size() == 2);
 }
 
 // Records come faster than they are read, for longer than the test waits.
@@ -398,6 +419,7 @@ constexpr Case kCases[] = {
     CASE(iterations_that_have_settled_are_recorded),
     CASE(iterations_that_never_settle_are_an_error),
     CASE(the_end_of_a_window_lets_go_of_cupti),
+    CASE(work_in_flight_is_waited_for),
     CASE(a_window_ends_under_any_load),
     CASE(an_exit_leaves_cupti_as_it_is),
     CASE(an_unsubscribe_that_hangs_costs_no_record),

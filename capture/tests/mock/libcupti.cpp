@@ -292,6 +292,7 @@ CUptiResult cuptiActivityFlushAll(std::uint32_t flag) {
   stand_while_stuck();
   const std::lock_guard lock(g_mutex);
   if (!forced) ++g_mock.flushes;
+  if (forced && g_mock.last_record_runs) ++g_mock.kept;
   if (forced || !g_mock.last_record_runs) give_back();
   return CUPTI_SUCCESS;
 }

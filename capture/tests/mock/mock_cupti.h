@@ -30,6 +30,7 @@ struct MockCupti {
   std::atomic<unsigned> finalized{0};
   std::atomic<unsigned> left_too_early{0};      // disabled or unsubscribed before the context was made
   std::atomic<unsigned> left_hooked{0};         // unsubscribed with its hooks in the program's calls
+  std::atomic<unsigned> kept{0};                // last flushes with work in flight: CUPTI's memory for it
   std::atomic<unsigned> called_while_stuck{0};  // of the calls that mock_calls tells
 };
 

@@ -1,8 +1,9 @@
 """A client of CUPTI's beside a loop of CUDA graphs, with nothing of ai-prof.
 
-Usage: cupti_client.py [calls] [threads] [finalize]. For each line that it reads it records a little, as
-ai-prof does, and writes a line. With `calls` it switches off most host calls one by one, with `threads` it
-calls CUPTI by a thread of its own, and with `finalize` it ends with that.
+Usage: cupti_client.py [calls] [threads] [finalize] [busy] [settle]. For each line that it reads it records a
+little, as ai-prof does, and writes a line. With `calls` it switches off most host calls one by one, with
+`threads` it calls CUPTI by a thread of its own, and with `finalize` it ends with that. With `busy` the device
+is at work when it ends, and with `settle` it waits for that before its last flush.
 """
 
 import ctypes
@@ -14,6 +15,7 @@ from pathlib import Path
 import torch
 
 SECONDS = 0.3
+SETTLE_S = 0.02
 SLOT, SLOTS = 1 << 20, 64
 KINDS = (10, 9, 1, 22, 2, 17, 12, 5, 4)  # kernels, contexts, copies, sets, overhead, markers, calls
 CALLS = {"cuptiActivityEnableRuntimeApi": 5, "cuptiActivityEnableDriverApi": 4}
@@ -79,6 +81,8 @@ def end(subscriber, wishes):
         call("cuptiActivityEnable", kind)
     for kind in KINDS:
         call("cuptiActivityDisable", kind)
+    if "settle" in wishes:
+        time.sleep(SETTLE_S)
     call("cuptiActivityFlushAll", FORCED)
     call("cuptiUnsubscribe", subscriber)
     if "finalize" in wishes:
@@ -111,18 +115,24 @@ def main():
     wishes = sys.argv[1:]
     made = graph()
 
-    def work():
-        until = time.monotonic() + SECONDS
+    def work(seconds=SECONDS):
+        until = time.monotonic() + seconds
         while time.monotonic() < until:
             made.replay()
             torch.cuda.synchronize()
 
     work()
     do = by_thread if "threads" in wishes else lambda task, *words: task(*words)
+    beside = threading.Thread(target=work, args=(float("inf"),), daemon=True) if "busy" in wishes else None
     for _ in sys.stdin:
+        if beside is not None and not beside.is_alive():
+            beside.start()
         subscriber = ctypes.c_void_p()
         do(begin, subscriber, wishes)
-        work()
+        if beside is None:
+            work()
+        else:
+            time.sleep(SECONDS)
         do(end, subscriber, wishes)
         print(recorded, len(free), flush=True)
 

@@ -6,7 +6,9 @@ import json
 import re
 import shutil
 import subprocess
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -21,6 +23,9 @@ from ai_prof.gate import screen
 from ai_prof.gate.metrics import Rules
 from ai_prof.gate.model import Acceptance, BuildVerdict, LastCalibration
 from ai_prof.runs.gated import Request, gate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 needs_library = pytest.mark.skipif(library_path() is None, reason="the native library is not built here")
 
@@ -209,12 +214,13 @@ def test_of_two_refreshes_at_once_only_one_takes_in_what_was_accepted(project, m
     assert main(["accept", "work", "iteration_ms", "kernel_time_ms", "--reason", "wanted"]) == 0
     project.commit("accepted")
 
-    def overtaken(request: Request) -> BuildVerdict:
-        verdict = gate(request)
-        with monkeypatch.context() as undone:
-            undone.setattr("ai_prof.cli.baseline.gate", gate)
-            assert refresh("overtakes") == 0
-        return verdict
+    @contextmanager
+    def overtaken(request: Request) -> Iterator[BuildVerdict]:
+        with gate(request) as verdict:
+            with monkeypatch.context() as undone:
+                undone.setattr("ai_prof.cli.baseline.gate", gate)
+                assert refresh("overtakes") == 0
+            yield verdict
 
     monkeypatch.setattr("ai_prof.cli.baseline.gate", overtaken)
     assert refresh("is overtaken") == 2
@@ -231,11 +237,12 @@ def test_where_one_workload_is_refused_at_the_end_nothing_is_stored(project, mon
     assert refresh("the first") == 0
     project.commit("baselines")
 
-    def replaced(request: Request) -> BuildVerdict:
-        verdict = gate(request)
-        other = [msgspec.structs.replace(run, session="of another") for run in stored(project).runs]
-        store.save(project.root / "baselines", msgspec.structs.replace(stored(project), runs=other))
-        return verdict
+    @contextmanager
+    def replaced(request: Request) -> Iterator[BuildVerdict]:
+        with gate(request) as verdict:
+            other = [msgspec.structs.replace(run, session="of another") for run in stored(project).runs]
+            store.save(project.root / "baselines", msgspec.structs.replace(stored(project), runs=other))
+            yield verdict
 
     monkeypatch.setattr("ai_prof.cli.baseline.gate", replaced)
     assert refresh("the second") == 2

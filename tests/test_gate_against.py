@@ -20,7 +20,7 @@ from ai_prof.collect.autostart import library_path
 from ai_prof.errors import UsageError
 from ai_prof.runs.base import BaseError, resolve, worktree
 from ai_prof.runs.checkout import Checkout, inspect
-from ai_prof.runs.gated import Request, prepare
+from ai_prof.runs.gated import Request, gate, prepare
 
 needs_library = pytest.mark.skipif(library_path() is None, reason="the native library is not built here")
 
@@ -155,6 +155,21 @@ def test_captures_in_use_are_kept_however_many_gates_begin(project):
         assert sorted(path.name for path in first.parent.iterdir()) == ["run-0", "run-3", "run-4", "run-5"]
     begin(6, ExitStack())
     assert not first.exists()
+
+
+@needs_library
+def test_captures_stay_for_the_report_however_many_gates_begin_meanwhile(project):
+    request = Request(
+        root=project.root, workloads=project.root / "workloads", baselines=project.root, record=True
+    )
+    with gate(request) as verdict:
+        captures = [Path(run.capture) for run in verdict.workloads[0].candidate_runs]
+        scene, head = prepare(request), inspect(project.root)
+        for number in range(4):
+            with ExitStack() as another:
+                scene.bench(request, head, "session", f"9-{number}", another)
+        assert captures
+        assert all(capture.exists() for capture in captures)
 
 
 def test_a_checkout_that_was_killed_is_made_again(project):

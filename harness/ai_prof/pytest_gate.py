@@ -99,9 +99,9 @@ def _gated(items: list[WorkloadItem]) -> tuple[BuildVerdict, Path]:
     reports = request.root / settings.report
     make_own_folder(reports, "set `report` in [tool.ai-prof]")
     make_own_folder(request.root / LOCAL, "run in a checkout of your own")
-    build = gate(request)
-    remember(request.root, build)
-    return build, write_reports(build, reports / build.run_id, recall(request.root))
+    with gate(request) as build:
+        remember(request.root, build)
+        return build, write_reports(build, reports / build.run_id, recall(request.root))
 
 
 def explained(verdict: WorkloadVerdict) -> str:

@@ -109,8 +109,8 @@ def missing(plan: Plan, scene: Scene, rows: Iterable[fault_page.Row]) -> list[Ce
 def build(request: Request, cell: Cell, *, forked: bool) -> fault_page.Row:
     """Make one build; its row."""
     begun = time.monotonic()
-    verdict = gate(replace(request, names=(cell.workload,), regress=cell.fault))
-    return fault_page.row_of(verdict, *cell, time.monotonic() - begun, forked=forked)
+    with gate(replace(request, names=(cell.workload,), regress=cell.fault)) as verdict:
+        return fault_page.row_of(verdict, *cell, time.monotonic() - begun, forked=forked)
 
 
 @contextlib.contextmanager

@@ -64,14 +64,14 @@ def refresh(args: argparse.Namespace) -> int:
         )
     make_folder(request.baselines, "name another folder with --baselines")
     make_own_folder(request.root / LOCAL, "run in a checkout of your own")
-    verdict = gate(request)
-    remember(request.root, verdict)
-    measured = [w for w in verdict.workloads if w.reason is not Reason.SKIPPED]
-    facts = {w.workload: gather(request, verdict, w) for w in measured}
-    refused = [f"{name}: {why}" for name, each in facts.items() for why in refusals(each)]
-    if refused:
-        raise BaselineError("refused, nothing was stored: " + "; ".join(refused))
-    keep(request, verdict.machine_key, list(facts.values()), origin(code, args.reason))
+    with gate(request) as verdict:
+        remember(request.root, verdict)
+        measured = [w for w in verdict.workloads if w.reason is not Reason.SKIPPED]
+        facts = {w.workload: gather(request, verdict, w) for w in measured}
+        refused = [f"{name}: {why}" for name, each in facts.items() for why in refusals(each)]
+        if refused:
+            raise BaselineError("refused, nothing was stored: " + "; ".join(refused))
+        keep(request, verdict.machine_key, list(facts.values()), origin(code, args.reason))
     return 0
 
 

@@ -85,7 +85,8 @@ def run(args: argparse.Namespace) -> int:
         path = shards.save(reports / measured.build.run_id, shard, measured, profiles)
         sys.stderr.write(f"ai-prof: shard {shard} in {path}: judge all with `ai-prof report merge`\n")
         return EXIT_PASS
-    return deliver(gate(request), request.root, reports, as_json=args.json)
+    with gate(request) as verdict:
+        return deliver(verdict, request.root, reports, as_json=args.json)
 
 
 def deliver(verdict: BuildVerdict, root: Path, reports: Path, *, as_json: bool) -> int:

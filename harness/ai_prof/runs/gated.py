@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from importlib.metadata import version
@@ -36,7 +36,7 @@ from ai_prof.runs.time_left import usual_seconds
 from ai_prof.runs.workloads import Workload, check_regress, find, select
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ai_prof.gate.metrics import Backend
@@ -167,10 +167,15 @@ def new_run_id(started: datetime) -> str:
     return f"{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
 
 
-def gate(request: Request) -> BuildVerdict:
-    """Run the whole gate. Raises NothingToCompareError where no workload can run here."""
-    measured, profiles = collect(request)
-    return conclude([measured], profiles)
+@contextmanager
+def gate(request: Request) -> Iterator[BuildVerdict]:
+    """Run the whole gate; its captures stay until the context ends, since reports are made of them.
+
+    Raises NothingToCompareError where no workload can run here.
+    """
+    with ExitStack() as held:
+        measured, profiles = _collect(request, held)
+        yield conclude([measured], profiles)
 
 
 def collect(request: Request) -> tuple[Measured, dict[str, Profile]]:

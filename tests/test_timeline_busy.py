@@ -154,6 +154,39 @@ def test_names_that_differ_in_kind_stay_apart(one, other):
     assert normalise(one) != normalise(other)
 
 
-def test_short_names():
-    assert short("void at::native::reduce_kernel<512, Op<float>>(int)") == "at::native::reduce_kernel"
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("void at::native::reduce_kernel<512, Op<float>>(int)", "reduce_kernel<Op<float>>"),
+        (
+            (
+                "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, "
+                "std::array<char*, 1ul> >(int, at::native::FillFunctor<float>, std::array<char*, 1ul>)"
+            ),
+            "vectorized_elementwise_kernel<FillFunctor<float>>",
+        ),
+        (
+            (
+                "void at::native::vectorized_elementwise_kernel<(int)4, "
+                "at::native::neg_kernel_cuda(at::Iter &)::"
+                "{lambda() (instance 1)}::operator ()() const::{lambda(float) (instance 2)}, "
+                "std::array<char *, (unsigned long)2>>(int, T2, T3)"
+            ),
+            "vectorized_elementwise_kernel<neg_kernel_cuda>",
+        ),
+        (
+            (
+                "void at::native::(anonymous namespace)::nll_loss_forward_reduce_cuda_kernel_2d<float, "
+                "float, long>(float*, float*, float const*, long const*, float const*, bool, long)"
+            ),
+            "nll_loss_forward_reduce_cuda_kernel_2d<float, float, long>",
+        ),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"),
+    ],
+)
+def test_short_names_keep_what_tells_kernels_apart(name, told):
+    assert short(name) == told
+
+
+def test_short_names_are_cut():
     assert len(short("x" * 200)) == 60

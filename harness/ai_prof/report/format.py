@@ -6,20 +6,13 @@ import math
 import re
 import unicodedata
 
+from ai_prof.timeline.names import telling
+
 NOTHING = "–"  # noqa: RUF001 - a dash is what it is
 RATIO = "ratio"
 DELTA = "delta "  # before a unit: the change is a difference in that unit, no share of the value
 _UNITS = {"us": "µs"}
 _PREFIXES = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
-# What of a template's name seldom tells two kernels apart, in the order in which it is left out.
-_LEFT_OUT = (
-    re.compile(r"\([^()]*\)|::(?:lambda|operator)\b"),  # argument lists of functions
-    re.compile(r"\b(?:[A-Za-z_][\w#]*::)+"),  # namespaces
-    re.compile(r"array<char\*, #ul>|(?<=[< ])(?:[#\d]\w*|true|false)(?=[,>])"),  # numbers and flags
-    re.compile(r"(?<=<)(?:, *)+|(?:, *)+(?=[,>])| +(?=>)"),  # commas that are left
-    re.compile(r"<>"),
-)
-_TEMPLATE = 1000  # characters of a name that are looked at
 _TURNING = frozenset({"LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"})
 # Parts of words at a cut; a longer part tells more than none of the word.
 _BEGUN_WORD, _ENDED_WORD = re.compile(r" \S{1,12}$"), re.compile(r"^\S{1,12} ")
@@ -153,14 +146,12 @@ def shorten(name: str, width: int = 72) -> str:
 def operation(name: str, width: int = 72) -> str:
     """Return a kernel's name, or what a copy does, short.
 
-    Of a template those arguments stay that tell it from others: `at::reduce_kernel<512, at::Sum<float> >` is
-    `reduce_kernel<Sum<float>>`. Too long, it is cut at its end; any other name in its middle.
+    Of a template those arguments stay that tell it from others. Too long, it is cut at its end; any other
+    name in its middle.
     """
     if "<" not in name:
         return shorten(name, width)
-    text = " ".join(name[:_TEMPLATE].split())
-    for dull in _LEFT_OUT:
-        text = dull.sub("", text)
+    text = telling(name)
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 

@@ -11,20 +11,47 @@ _NUMBERS = re.compile(rf"({_TYPE})|0x[0-9a-fA-F]+|[0-9]+")
 _UNNAMED = re.compile(r"<unnamed>::|\(anonymous namespace\)::")
 _LAMBDA = re.compile(r"\{?lambda\([^()]*\)[^,>]*")
 _SPACES = re.compile(r"\s+")
+# What of a template's name seldom tells two kernels apart, in the order in which it is left out.
+_LEFT_OUT = (
+    re.compile(r"\([^()]*\)|::(?:lambda|operator)\b"),  # argument lists of functions
+    re.compile(r"\b(?:[A-Za-z_][\w#]*::)+"),  # namespaces
+    re.compile(
+        r"[aA]rray<char ?\*, [#\d]+(?:ul)?>|(?<=[< ])(?:[#\d]\w*|true|false)(?=[,>])"
+    ),  # numbers and flags
+    re.compile(r"(?<=<)(?:, *)+|(?:, *)+(?=[,>])| +(?=>)"),  # commas that are left
+    re.compile(r"<>"),
+)
+_TEMPLATE = 1000  # characters of a name that are looked at
 
 
 @lru_cache(maxsize=65536)
 def normalise(name: str) -> str:
     """The name without argument list, and with `#` for every number that is not part of a type."""
-    text = _LAMBDA.sub("lambda", _UNNAMED.sub("", _without_arguments(name)))
-    text = _NUMBERS.sub(lambda match: match[1] or "#", text)
+    text = _NUMBERS.sub(lambda match: match[1] or "#", _named(name))
     return _SPACES.sub(" ", text).removeprefix("void ").strip()
 
 
 def short(name: str, limit: int = 60) -> str:
-    """A name to print: without arguments and template parameters, and cut to `limit`."""
-    text = _without_arguments(name).removeprefix("void ").split("<", 1)[0].strip() or name
+    """A name to print: without arguments, of a template what tells it from others; cut to `limit`."""
+    text = _named(name).removeprefix("void ").strip()
+    text = (telling(text) if "<" in text else text) or name
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def telling(template: str) -> str:
+    """The name without namespaces and without the arguments that tell no kernels apart.
+
+    `at::reduce_kernel<512, at::Sum<float> >` is `reduce_kernel<Sum<float>>`.
+    """
+    text = _SPACES.sub(" ", template[:_TEMPLATE]).strip()
+    for dull in _LEFT_OUT:
+        text = dull.sub("", text)
+    return text
+
+
+def _named(name: str) -> str:
+    """Without argument list, unnamed namespaces and the places of lambdas."""
+    return _LAMBDA.sub("lambda", _UNNAMED.sub("", _without_arguments(name)))
 
 
 def _without_arguments(name: str) -> str:

@@ -339,11 +339,12 @@ bool CudaSource::let_end(Recorder& recorder) {
   return true;
 }
 
-// At exit CUPTI is left as it is.
+// At exit CUPTI and NVML are left as they are.
 void CudaSource::leave(Recorder& recorder, format::EndReason) {
   inert_.store(true, std::memory_order_relaxed);
   forget();
   if (!std::exchange(begun_, false) || Recorder::exiting()) return;
+  sampler_.end(recorder);
   if (!let_go()) return;
   if (!left_.error.empty()) recorder.error(left_.error);
   pool_.cool();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "core/clock.h"
 #include "core/json.h"
@@ -120,6 +121,12 @@ void DeviceSampler::sample(std::span<const format::DeviceRecord> devices, bool n
   }
   // A slow driver must not keep this thread from the records.
   due_ = started + std::max<steady_clock::duration>(kEvery, kMostOfOurTime * (steady_clock::now() - started));
+}
+
+void DeviceSampler::end(Recorder& recorder) {
+  if (!std::exchange(ready_, false) || api_.shutdown == nullptr) return;
+  const nvml::Result result = api_.shutdown();
+  if (result != nvml::kSuccess) recorder.meta("nvml_error", std::to_string(result));
 }
 
 }  // namespace ai_prof::cupti

@@ -24,6 +24,9 @@ class DeviceSampler {
   // Adds a sample of each of `devices`, those in use, if it is time to, or `now`.
   void sample(std::span<const format::DeviceRecord> devices, bool now, Recorder& recorder);
 
+  // Gives back what NVML holds for us in the program: descriptors and memory. No sample comes after.
+  void end(Recorder& recorder);
+
  private:
   struct Handles {
     nvml::Device device = nullptr;  // a MIG instance, or the GPU

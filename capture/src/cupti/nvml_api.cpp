@@ -21,6 +21,7 @@ Api Api::load() noexcept {
   void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return api;
   find(library, {"nvmlInit_v2"}, api.init);
+  find(library, {"nvmlShutdown"}, api.shutdown);
   find(library, {"nvmlSystemGetDriverVersion"}, api.driver_version);
   find(library, {"nvmlDeviceGetCount_v2"}, api.count);
   find(library, {"nvmlDeviceGetHandleByIndex_v2"}, api.by_index);

@@ -36,6 +36,7 @@ struct Process {
 
 struct Api {
   Result (*init)() = nullptr;
+  Result (*shutdown)() = nullptr;  // of one init: NVML goes with the last of the process
   Result (*driver_version)(char*, unsigned) = nullptr;
   Result (*count)(unsigned*) = nullptr;
   Result (*by_index)(unsigned, Device*) = nullptr;

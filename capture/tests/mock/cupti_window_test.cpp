@@ -170,6 +170,25 @@ bool left(const Mock& mock) {
   return comes([&] { return !mock.control->subscribed; });
 }
 
+// NVML counts: the program's own initialization stays.
+void what_nvml_holds_ends_with_the_window(const Parts& parts) {
+  Program program = windowed();
+  program.nvml = true;
+  program.body = [&parts](const Mock& mock) {
+    void* const nvml = dlopen(parts.nvml.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    CHECK(nvml != nullptr);
+    const auto initialized = reinterpret_cast<int (*)()>(dlsym(nvml, "mock_nvml_initialized"));
+    const auto initialize = reinterpret_cast<int (*)()>(dlsym(nvml, "nvmlInit_v2"));
+    CHECK(initialize() == 0);
+    mock.emit(kernel("k", mock.now(), 1));
+    CHECK(comes([&] { return initialized() == 2; }));
+    CHECK(comes([&] { return initialized() == 1; }));
+    sleep_ms(500);
+    CHECK(initialized() == 1);
+  };
+  CHECK(ended(run(parts, program), format::kEndWindow));
+}
+
 int g_given_back = 0;
 alignas(8) std::uint8_t g_later_buffer[4096];
 
@@ -415,6 +434,7 @@ constexpr Case kCases[] = {
     CASE(losses_are_counted),
     CASE(work_in_flight_at_the_end_is_no_loss),
     CASE(the_bound_holds_and_is_counted),
+    CASE(what_nvml_holds_ends_with_the_window),
     CASE(the_window_bounds_the_capture),
     CASE(iterations_that_have_settled_are_recorded),
     CASE(iterations_that_never_settle_are_an_error),

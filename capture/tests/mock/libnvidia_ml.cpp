@@ -19,6 +19,7 @@ constexpr const char* kUuids[] = {"GPU-ffffffff-0000-0000-0000-000000000000",
                                   "GPU-01020304-0506-0708-090a-0b0c0d0e0f10"};
 char g_gpus[2];
 std::atomic<unsigned> g_memory_readings{0};
+std::atomic<int> g_initialized{0};
 
 Device gpu(unsigned index) {
   return reinterpret_cast<Device>(&g_gpus[index]);
@@ -33,7 +34,18 @@ bool ours(Device device) {
 extern "C" {
 
 Result nvmlInit_v2() {
+  ++g_initialized;
   return kSuccess;
+}
+
+Result nvmlShutdown() {
+  --g_initialized;
+  return kSuccess;
+}
+
+// How often it was initialized and not yet shut down.
+int mock_nvml_initialized() {
+  return g_initialized;
 }
 
 Result nvmlSystemGetDriverVersion(char* text, unsigned bytes) {

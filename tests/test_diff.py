@@ -326,6 +326,20 @@ def test_text_gives_the_verdict_and_its_reason_first(tmp_path, capsys):
     assert "waiting for data -0.250 ms" in lines[1]
 
 
+def test_kernels_that_differ_in_their_middle_stay_apart_in_a_file(tmp_path, capsys):
+    kernels = [
+        (f"sm80_xmma_gemm_f32f32_f32f32_f32_{kind}_tilesize_execute_kernel__5x_cublas", 50_000)
+        for kind in "nt"
+    ]
+    longer = [(name, 2 * ns) for name, ns in kernels]
+    paths = [write(tmp_path, name, program(kernels=made)) for name, made in (("a", kernels), ("b", longer))]
+    assert cli.main(["diff", *map(str, paths)]) == 0
+    rows = [
+        line.split("  ")[0] for line in capsys.readouterr().out.splitlines() if line.startswith("slower: ")
+    ]
+    assert len(set(rows)) == 2
+
+
 def test_means_and_medians_are_told_apart(tmp_path, capsys):
     """An iteration in ten waits 2 ms for its data: the mean shows it, and the median does not."""
 

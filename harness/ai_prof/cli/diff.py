@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ai_prof.timeline.diff import Diff
 
 _KERNELS = 12
-_WIDTH = 100  # at least, so that no cell wraps; a narrower terminal wraps lines itself
+_NAME, _FIGURES = 48, 52  # columns: a name's at least, and all that the figures beside it may take
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,13 +50,14 @@ def run(args: argparse.Namespace) -> int:
         print(for_people(found))
     else:
         console = OutputConsole(soft_wrap=True, highlight=False, markup=False, emoji=False)
-        console.width = max(console.width, _WIDTH)
-        _print(found, console)
+        name = max(console.width - _FIGURES, _NAME)
+        console.width = name + _FIGURES  # no cell wraps; a narrower terminal wraps lines itself
+        _print(found, console, name)
     return EXIT_PASS
 
 
-def _print(found: Diff, console: Console) -> None:
-    """The verdict, why, and then the tables."""
+def _print(found: Diff, console: Console, name: int) -> None:
+    """The verdict, why, and then the tables, with names of `name` columns at most."""
 
     def tell(line: str) -> None:
         console.print(fmt.printable(line))
@@ -82,19 +83,19 @@ def _print(found: Diff, console: Console) -> None:
     )
     for title, rows in tables:
         if rows:
-            console.print(_table(title, rows))
+            console.print(_table(title, rows, name))
     if len(kernels) > _KERNELS:
         tell(f"{fmt.plural(len(kernels) - _KERNELS, 'more kernel')} changed: see --json or --html.")
     for line in view.finding_lines(found):
         tell(f"Finding {line}.")
 
 
-def _table(title: str, rows: list[view.Row]) -> Table:
+def _table(title: str, rows: list[view.Row], name: int) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column(title, no_wrap=True)
     for label in ("A", "B", "change"):
         table.add_column(label, justify="right")
     for row in rows:
-        cells = (fmt.shorten(row.name, 48), row.before, row.after, row.change)
+        cells = (fmt.shorten(row.name, name), row.before, row.after, row.change)
         table.add_row(*(Text(fmt.printable(cell)) for cell in cells))
     return table

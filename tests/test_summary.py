@@ -293,6 +293,22 @@ def test_without_iterations_no_kernel_is_counted_by_them(tmp_path, capsys):
     assert told_of(capsys, tmp_path, "tree").count(" an iteration") == 0
 
 
+def test_work_that_waits_on_an_idle_device_waits_for_no_other_work(tmp_path, capsys):
+    told = "1. Launched work does not begin, though nothing that was recorded runs (critical"
+    assert told in told_of(capsys, tmp_path, "wait")
+    made = af.Program()
+    for launch in range(1, 21):
+        made.call("cudaLaunchKernel", made.now - 30_000, made.now - 26_000, correlation=launch)
+        at = made.now + 300_000
+        made.kernel("k", at, at + 100_000, correlation=launch)
+        made.kernel("other", at + 10_000, at + 50_000, stream=8)
+        made.now = at + 100_000
+    (tmp_path / "two").mkdir()
+    made.write(tmp_path / "two")
+    assert cli.main(["summary", "--input", str(tmp_path / "two")]) == 0
+    assert told in capsys.readouterr().out
+
+
 def test_the_kernel_that_is_named_too_small_is_small(tmp_path, capsys):
     # A product of 60.6 us runs most often, 12.32 times an iteration.
     told = re.search(r"most of all \S+ of ([\d.]+) us \(9\.162 of", told_of(capsys, tmp_path, "evaluation"))

@@ -187,11 +187,6 @@ def _gap_data(title: str, seen: dict[str, Any]) -> str:
     return f"{title} at the start of iterations" if seen["placement"]["start"] > 0.5 else title
 
 
-def _gap_wait(title: str, seen: dict[str, Any]) -> str:
-    alone = "Launched work does not begin, though nothing that was recorded runs"
-    return alone if seen["streams"] == 1 else title
-
-
 def _code_loads(_: str, seen: dict[str, Any]) -> str:
     times = f"{spoken.time(seen['with_ms'])} instead of {spoken.time(seen['without_ms'])}"
     return f"Code is loaded in {seen['share']:.0%} of iterations, which take {times}"
@@ -208,7 +203,6 @@ _SAID = {
     "hot-kernel": _hot_kernel,
     "late-rank": _late_rank,
     "gap-data": _gap_data,
-    "gap-wait": _gap_wait,
     "code-loads": _code_loads,
     "small-kernels": _small_kernels,
 }

@@ -31,7 +31,7 @@ TITLES = {
     "code-loads": "iterations load code",
     "gap-data": "the device waits for input data",
     "gap-host": "the device waits while the host does something else",
-    "gap-wait": "launched work waits for other work on the device",
+    "gap-wait": "launched work does not begin, though nothing that was recorded runs",
     "gap-device": "the device's own latency between operations adds up",
     "gap-unknown": "idle time whose cause was not recorded",
     "frequent-syncs": "the host stops to wait for the device",

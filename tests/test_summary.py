@@ -459,6 +459,17 @@ def test_of_a_trace_that_was_cut_at_once_nothing_is_claimed(tmp_path, capsys):
     assert "whether the program did any can't be told" in capsys.readouterr().err
 
 
+def test_of_a_trace_that_was_cut_before_its_device_work_no_absence_is_claimed(tmp_path, capsys):
+    # torch.profiler writes what the host did first.
+    path = tmp_path / "trace.json"
+    call = '{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":1,"ts":%d,"dur":5}'
+    path.write_text('{"traceEvents": [' + ",".join(call % (10 * i) for i in range(1, 50)) + ',{"ph":"X","ca')
+    assert cli.main(["summary", "--input", str(path), "--json"]) == 3
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (finding["id"], finding["severity"]) == ("incomplete-capture", "critical")
+    assert finding["actions"][0].startswith("Capture again: the device work may lie in the part")
+
+
 def test_output_is_written_and_a_bad_folder_is_said(tmp_path, capsys):
     path = loop().write(tmp_path)
     target = tmp_path / "summary.json"

@@ -21,7 +21,7 @@ _ASK_FOR_WORK = (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH, CallKind.COPY)
 def capture_findings(trace: Trace, *, worked: bool) -> list[Finding]:
     """They come before all others; `worked` says whether any device did."""
     found = []
-    if not worked and not trace.source.mostly_lost:
+    if not worked and trace.source.complete:
         actions = UNRECORDED.get(trace.source.format, _ours_without_work(trace))
         evidence = {"host_calls": len(trace.calls.start)}
         found.append(Finding("no-device-work", "critical", evidence, 0.0, list(actions)))
@@ -29,19 +29,22 @@ def capture_findings(trace: Trace, *, worked: bool) -> list[Finding]:
         found.append(_lost_records(trace))
     warnings = list(trace.source.warnings)
     if not trace.source.complete:
-        found.append(_incomplete(trace))
+        found.append(_incomplete(trace, worked=worked))
     elif warnings:
         found.append(Finding("capture-notes", "info", {"warnings": warnings}, 0.0, warnings))
     return found
 
 
-def _incomplete(trace: Trace) -> Finding:
-    """Of a file of which next to nothing is left, no figure says anything."""
+def _incomplete(trace: Trace, *, worked: bool) -> Finding:
+    """Of a file of which next to nothing is left, or no device work, no figure says anything."""
     finding = _of_capture("incomplete-capture", "warning", warnings=list(trace.source.warnings))
-    if not trace.source.mostly_lost:
+    if trace.source.mostly_lost:
+        part = f"{trace.source.read:.1%}" if trace.source.read else "nothing"
+        action = f"Capture again: {part} of it could be read, and no figure speaks for the rest."
+    elif not worked:
+        action = "Capture again: the device work may lie in the part that could not be read."
+    else:
         return finding
-    part = f"{trace.source.read:.1%}" if trace.source.read else "nothing"
-    action = f"Capture again: {part} of it could be read, and no figure speaks for the rest."
     return msgspec.structs.replace(finding, severity="critical", actions=[action])
 
 

@@ -42,7 +42,8 @@ def run(args: argparse.Namespace) -> int:
             file.write(f"{text}\n".encode())
     else:
         print(text)
-    if summary.reason:
+    if not summary.reason:
+        return EXIT_PASS
+    if args.json or args.output:  # the text begins with it
         say(summary.reason)
-        return EXIT_NOTHING
-    return EXIT_PASS
+    return EXIT_NOTHING

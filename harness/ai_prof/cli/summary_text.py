@@ -26,8 +26,8 @@ def render(summary: Summary, *, gaps: bool = False) -> str:
     complete = summary.source.complete
     lines = [line for device in summary.devices for line in _device(device, complete=complete)]
     listed = [line for device in summary.devices for line in _gap_table(device)] if gaps else []
-    if not lines:
-        lines = [f"No GPU work: {summary.reason}."]
+    if summary.reason:
+        lines = [f"{_capital(summary.reason)}."]
     if len(acting) > _FINDINGS:
         notes.append(f"More in --json: {_plural(len(acting) - _FINDINGS, 'smaller finding')}.")
     if summary.tag:
@@ -169,7 +169,7 @@ def _where(summary: Summary, finding: Finding) -> str:
 
 
 def _title(finding: Finding) -> str:
-    title = TITLES[finding.id][0].upper() + TITLES[finding.id][1:]
+    title = _capital(TITLES[finding.id])
     say = _SAID.get(finding.id)
     return say(title, finding.evidence) if say else title
 
@@ -231,6 +231,10 @@ def _used(device: DeviceSummary) -> int:
     """Iterations in the window, which ends where the last one starts."""
     starts = device.iterations.boundaries_ns
     return sum(start >= starts[-1] - device.window_ns for start in starts) - 1
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _us(us: float) -> str:

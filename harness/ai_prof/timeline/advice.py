@@ -110,8 +110,9 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     ),
     "gap-data": (
         (
-            "Capture once more with twice the loader workers: if the gap shrinks, loading it is. Start from "
-            "half the cores and raise step by step; too many compete for cores and memory and get slower."
+            "Capture once more with twice the loader workers, or with half as many as there are cores where "
+            "there is none (num_workers=0): if the gap shrinks, loading it is. Raise them step by step; too "
+            "many compete for cores and memory and get slower."
         ),
         "Prefetch: pin_memory=True, prefetch_factor, and copies with non_blocking=True on another stream.",
         "Move decoding and augmentation out of the training process, or onto the GPU.",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ai_prof import cli
-from ai_prof.timeline.advice import ACTIONS, TITLES
+from ai_prof.timeline.advice import ACTIONS, HELD_ALONE, TITLES
+from ai_prof.timeline.advice_hip import in_words_of_hip
 from ai_prof.timeline.advice_opencl import OPENCL_ACTIONS
 from ai_prof.timeline.advice_xla import XLA_ACTIONS
 from ai_prof.timeline.device import device_timeline
@@ -362,6 +364,24 @@ def test_the_driver_is_suspected_only_where_device_work_was_asked_for(tmp_path, 
     summary = summarise(open_trace(file.write(tmp_path)))
     assert summary.findings[0].actions[0].startswith(first)
     assert reason in summary.reason
+
+
+def test_a_trace_of_rocm_is_sent_to_no_tool_of_nvidia(tmp_path):
+    kernels = [
+        {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 0, "ts": 10 * i, "dur": 9.5,
+         "args": {"device": 0, "stream": 0, "correlation": i}}
+        for i in range(1, 200)
+    ]  # fmt: skip
+    path = tmp_path / "trace.json"
+    for metadata, tool in (({"hip_runtime_version": 60443483}, "rocprof-compute"), ({}, "ncu")):
+        path.write_text(json.dumps({**metadata, "traceEvents": kernels}))
+        (hot,) = [f for f in summarise(open_trace(path)).findings if f.id == "hot-kernel"]
+        assert f"hardware counters ({tool})" in hot.actions[0]
+
+
+def test_nothing_of_nvidia_alone_is_left_in_the_words_of_hip():
+    words = [in_words_of_hip(action) for actions in ACTIONS.values() for action in (*actions, HELD_ALONE)]
+    assert not [each for each in words if re.search(r"\(ncu\)|CUDA_MODULE|cudaLaunch", each)]
 
 
 def test_an_empty_trace_of_another_tool_gets_that_tools_advice(tmp_path):

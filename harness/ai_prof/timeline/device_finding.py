@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ai_prof.timeline.advice import ACTIONS, COMPILE, HELD_ALONE, LARGER_GRAPHS
+from ai_prof.timeline.advice_hip import in_words_of_hip
 from ai_prof.timeline.advice_opencl import OPENCL_ACTIONS
 from ai_prof.timeline.advice_xla import XLA_ACTIONS, XLA_COMPILE
 from ai_prof.timeline.finding import Finding, Severity
@@ -24,7 +25,13 @@ def device_finding(
 
 
 def _actions(timeline: DeviceTimeline, name: str) -> list[str]:
-    """In the words of OpenCL, JAX or PyTorch. What is in graphs already needs no advice to use them."""
+    """In the words of the device and of OpenCL, JAX or PyTorch."""
+    actions = _by_program(timeline, name)
+    return [in_words_of_hip(action) for action in actions] if timeline.kind == "hip" else actions
+
+
+def _by_program(timeline: DeviceTimeline, name: str) -> list[str]:
+    """What is in graphs already needs no advice to use them."""
     own = OPENCL_ACTIONS if timeline.kind == "opencl" else XLA_ACTIONS if timeline.by_xla else {}
     operations = timeline.operations
     if name == "gap-wait" and len(np.unique(operations.stream)) == 1:

@@ -219,6 +219,25 @@ def test_the_spread_is_that_of_steps_not_of_the_drift():
     assert by_mean.mde > 0.05
 
 
+def test_the_same_work_cut_into_other_iterations_does_not_compare():
+    old = [make_run(order=i, iterations=200) for i in range(3)]
+    part: dict[str, float | None] = {"iteration_ms": 0.2, "kernel_time_ms": 0.15, "kernel_mean_us": 30.0}
+    varying = dict.fromkeys(old[0].structure)
+    new = [
+        make_run(session="now", order=i, iterations=4000, metrics=part, structure=varying, kernels={})
+        for i in range(3)
+    ]
+    verdict = decide.screen_workload(WORKLOAD, old, new, rules=Rules(), priors=QUIET)
+    assert verdict.reason is Reason.INCOMPARABLE
+    assert (
+        "cut into 4,000 iterations of 5.0 kernels, the baseline's into 200 iterations of 100.0" in verdict.why
+    )
+    assert decide.build([verdict], **BUILD).exit_code == 3
+    longer = [msgspec.structs.replace(run, session="now", iterations=400) for run in old]  # runs for longer
+    compared = decide.screen_workload(WORKLOAD, old, longer, rules=Rules(), priors=QUIET)
+    assert compared.reason is not Reason.INCOMPARABLE
+
+
 def test_captures_taken_otherwise_do_not_compare():
     old = [make_run(order=i, captured="api, graphs by node") for i in range(3)]
     new = [msgspec.structs.replace(run, session="now", captured="api, graphs by graph") for run in old]

@@ -41,7 +41,7 @@ REASONS: dict[Reason, Word] = {
     Reason.ACCEPTED: Word("accepted", "quiet", "✓", "a change that a person accepted, with a reason on file"),
     Reason.NO_BASELINE: Word("no baseline", "quiet", "○", "nothing stored to compare with"),
     Reason.NO_GPU_WORK: Word("no device work", "quiet", "○", "it ran, and the capture holds no device work"),
-    Reason.INCOMPARABLE: Word("incomparable", "quiet", "○", "a baseline exists, but was taken differently"),
+    Reason.INCOMPARABLE: Word("incomparable", "quiet", "○", "a baseline exists, but is of something else"),
     Reason.SKIPPED: Word("skipped", "quiet", "○", "what the workload requires is not here"),
     Reason.PASS: Word("unchanged", "pass", "✓", "no change that the evidence supports"),
 }

@@ -72,7 +72,7 @@ def test_advice_on_opencl_names_nothing_of_cuda_or_torch(tmp_path):
 
 
 def test_advice_on_what_xla_compiled_is_of_jax(tmp_path):
-    torch = re.compile(r"torch|\.item|\.cpu|pin_memory|non_blocking|empty_cache|foreach")
+    torch = re.compile(r"torch|\.item|\.cpu|pin_memory|num_workers|non_blocking|empty_cache|foreach|stream")
     assert XLA_ACTIONS.keys() < ACTIONS.keys()
     assert not [each for actions in XLA_ACTIONS.values() for each in actions if torch.search(each)]
 

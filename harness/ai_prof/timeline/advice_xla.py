@@ -19,7 +19,10 @@ XLA_ACTIONS: dict[str, tuple[str, ...]] = {
     ),
     "gap-data": (
         "Prefetch: jax.device_put returns at once, so put the next batch before reading this step's result.",
-        ACTIONS["gap-data"][0],
+        (
+            "Load batches in workers of their own (grain, tf.data), and capture again with twice as many: "
+            "if the gap shrinks, loading it is. Too many compete for cores and memory and get slower."
+        ),
         ACTIONS["gap-data"][2],
     ),
     "gap-device": ("Fewer, larger kernels: this is latency of the hardware between dependent operations.",),
@@ -46,7 +49,6 @@ XLA_ACTIONS: dict[str, tuple[str, ...]] = {
     "device-copies": (
         "Donate what a step replaces (donate_argnums), so that it is updated in place, not copied.",
         "Avoid padding, concatenating and changing layouts.",
-        ACTIONS["device-copies"][1],
     ),
 }
 """By id; what is not here is said as it is of PyTorch."""

@@ -49,6 +49,18 @@ def test_a_median_that_grew_is_not_denied_by_a_mean_that_did_not():
     )
 
 
+def test_an_iteration_that_takes_no_longer_is_told_after_the_place_that_failed():
+    workload = verdicts.regressed_by_time()
+    workload.cells = [each for each in workload.cells if each.metric != "iteration_ms"]
+    busier = verdicts.runs(
+        "torch_decode", 6, stage=2, turn=1, slower=0.98, causes={"launch": 1.0, "sync": 0.5}
+    )
+    workload.confirm_head = busier
+    *places, last = cause.sentences(workload)
+    assert places
+    assert last.startswith("An iteration takes no longer, but the device works ")
+
+
 def test_more_work_says_which_kernel_and_no_time_that_did_not_change():
     assert cause.sentences(verdicts.regressed_by_structure()) == [
         (

@@ -44,13 +44,14 @@ def sentences(workload: WorkloadVerdict) -> list[str]:
     """Say what made an iteration longer, what its longer time goes to, then where; [] for a pass.
 
     First comes what an iteration does more, where that can be why, then the overlap that it costs: a
-    synchronize keeps copies and kernels apart.
+    synchronize keeps copies and kernels apart. Of an iteration that takes no longer the place matters more.
     """
     if workload.reason not in _EXPLAINED:
         return []
     counts = _counts(workload)
     changed = [said for said in places.sentences(workload.explained) if said.split(":")[0] not in counts]
-    rest = [_overlap(workload), _time(workload), *changed]
+    time = [_time(workload)]
+    rest = [_overlap(workload), *(time + changed if _grown(workload) else changed + time)]
     told = [counts, *rest] if _by_count(workload) else [*rest, counts]
     return [sentence for sentence in (*told, *_accepted(workload)) if sentence]
 
@@ -135,6 +136,14 @@ def _overlap(workload: WorkloadVerdict) -> str:
     return ""
 
 
+def _grown(workload: WorkloadVerdict) -> bool:
+    """Whether an iteration takes longer: the median one, or the mean one by what matters."""
+    if any(cell.metric == "iteration_ms" and cell.reason in _EXPLAINED for cell in workload.cells):
+        return True
+    pair = gaps.compared(gaps.splits(workload))
+    return pair is not None and pair[1].iteration_ms - pair[0].iteration_ms >= _least(pair[0])
+
+
 def _time(workload: WorkloadVerdict) -> str:
     pair = gaps.compared(gaps.splits(workload))
     if pair is None:
@@ -153,7 +162,7 @@ def _time(workload: WorkloadVerdict) -> str:
     least = _least(before)
     latency = next((cell for cell in workload.cells if cell.metric == "iteration_ms"), None)
     if longer < least:
-        return f"{_no_longer(latency)}{_wait_that_grew(parts, least)}."
+        return f"{_no_longer(latency)}{_part_that_grew({**parts, gaps.WORK: work}, least)}."
     ranked = sorted(told, reverse=True)
     parts_told = [text for size, text in ranked if size >= TELLING * ranked[0][0]]
     said = (", and " if "," in parts_told[0] else " and ").join(parts_told)
@@ -192,9 +201,12 @@ def _no_longer(latency: Cell | None) -> str:
     return f"The median iteration takes {after} instead of {before}, the mean one no longer"
 
 
-def _wait_that_grew(parts: Mapping[str, float], least: float) -> str:
-    most = max(parts, key=lambda cause: parts[cause])
-    return f", but the device waits {_ms(parts[most])} longer {_WAITS[most]}" if parts[most] >= least else ""
+def _part_that_grew(parts: Mapping[str, float], least: float) -> str:
+    most = max(parts, key=lambda part: parts[part])
+    if parts[most] < least:
+        return ""
+    grown = f"{_ms(parts[most])} longer"
+    return f", but the device {f'works {grown}' if most == gaps.WORK else f'waits {grown} {_WAITS[most]}'}"
 
 
 def _works(workload: WorkloadVerdict, work: float) -> str:

@@ -326,6 +326,16 @@ def test_text_gives_the_verdict_and_its_reason_first(tmp_path, capsys):
     assert "waiting for data -0.250 ms" in lines[1]
 
 
+def test_no_change_is_not_called_chance(tmp_path, capsys):
+    paths = [write(tmp_path, name, program()) for name in "ab"]
+    page = tmp_path / "page.html"
+    assert cli.main(["diff", *map(str, paths), "--html", str(page)]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("No change worth naming: ")
+    assert "may be chance" not in text
+    assert "may be chance" not in page.read_text()
+
+
 def test_kernels_that_differ_in_their_middle_stay_apart_in_a_file(tmp_path, capsys):
     kernels = [
         (f"sm80_xmma_gemm_f32f32_f32f32_f32_{kind}_tilesize_execute_kernel__5x_cublas", 50_000)

@@ -67,7 +67,7 @@ def _print(found: Diff, console: Console, name: int) -> None:
         tell(f"What changed most of the mean iteration: {why}.")
     if syncs := view.syncs(found):
         tell(f"{syncs}.")
-    if found.within_spread:
+    if view.may_be_chance(found):
         tell(f"Mind: {view.NOISE}.")
     for caution in found.cautions:
         tell(f"Mind: {caution}.")

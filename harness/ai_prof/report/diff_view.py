@@ -58,8 +58,12 @@ def headline(diff: Diff) -> str:
         "other-work": "Not the same work",
         "unknown": "Faster or slower is not known",
     }[diff.kind]
-    certain = not diff.within_spread or diff.kind in {"unchanged", "other-work", "unknown"}
-    return verdict if certain else f"Perhaps {_uncapped(verdict)}"
+    return f"Perhaps {_uncapped(verdict)}" if may_be_chance(diff) else verdict
+
+
+def may_be_chance(diff: Diff) -> bool:
+    """Whether a change is claimed that the spread of the iterations may explain."""
+    return diff.within_spread and diff.kind not in {"unchanged", "other-work", "unknown"}
 
 
 def sentence(diff: Diff) -> str:

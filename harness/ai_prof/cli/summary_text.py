@@ -108,7 +108,7 @@ def _counted(device: DeviceSummary) -> tuple[str, str]:
     left += ["the last, which nothing ends"] if used + warm_up < count else []
     if not left:
         return _plural(count, "iteration"), ""
-    return f"{used} of {_plural(count, 'iteration')}", f", without {' and '.join(left)}"
+    return f"{used:,} of {_plural(count, 'iteration')}", f", without {' and '.join(left)}"
 
 
 def _kernels(device: DeviceSummary, *, complete: bool) -> str:

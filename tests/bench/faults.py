@@ -3,9 +3,10 @@
     python tests/bench/faults.py [--minutes 20] [--forked] [WORKLOAD...]
 
 Makes the builds of `faults.toml` that have no verdict on this machine yet: those without a fault first, then
-the usual strengths, then the weak ones. HEAD is measured, in a checkout of its own, so that base can be run
-again; a missing baseline is recorded by a workload's first build. The raw figures are written after each
-build, docs/faults.md at the end: a call that is ended early loses one build, and the next one goes on.
+the usual strengths, then the weak ones, and last those anew of which base was not there to run again. HEAD is
+measured, in a checkout of its own, so that base can be run again; a missing baseline is recorded by a
+workload's first build. The raw figures are written after each build, docs/faults.md at the end: a call that
+is ended early loses one build, and the next one goes on.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from record import parents
 
 from ai_prof.baselines.files import write_file
 from ai_prof.errors import AiProfError
+from ai_prof.gate.model import Evidence
 from ai_prof.runs import base, checkout
 from ai_prof.runs.gated import Request, gate, prepare
 from ai_prof.runs.workloads import find
@@ -101,9 +103,11 @@ def head_checkout(root: Path, held: contextlib.ExitStack) -> Path:
 
 
 def missing(plan: Plan, scene: Scene, rows: Iterable[fault_page.Row]) -> list[Cell]:
-    """The cells that can be run here and have no verdict of this kind of machine."""
-    done = {row.key for row in fault_page.latest(rows) if row.done}
-    return [cell for cell in cells(plan, scene.ready) if (scene.machine_key, *cell) not in done]
+    """The cells that can be run here and have no verdict of this kind of machine, or one without base."""
+    done = {row.key: row for row in fault_page.latest(rows) if row.done}
+    found = [(done.get((scene.machine_key, *cell)), cell) for cell in cells(plan, scene.ready)]
+    never = [cell for row, cell in found if row is None]
+    return never + [cell for row, cell in found if row is not None and row.evidence is Evidence.REPEATED]
 
 
 def build(request: Request, cell: Cell, *, forked: bool) -> fault_page.Row:

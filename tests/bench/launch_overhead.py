@@ -50,6 +50,8 @@ from launch_programs import (
 )
 from torch_server import MEASURES, TorchServer, Watcher, torch_server
 
+from ai_prof.runs.environment import cores, cpu_model
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -185,12 +187,10 @@ def busy_of_step(server: TorchServer) -> float | None:
 
 
 def machine() -> list[str]:
-    """The card, its driver and the processor."""
+    """The card, its driver and the processor, with the cores that we may use."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     card = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()[0]
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return [card, f"{len(models)} cores of {models[0]}" if models else "an unknown processor"]
+    return [card, f"{cores()} cores of {cpu_model()}"]
 
 
 def today() -> str:

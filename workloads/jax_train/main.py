@@ -86,7 +86,7 @@ class Trainer:
 
 
 def main() -> None:
-    options = parse(__doc__, FAULTS, iterations=100)
+    options = parse(__doc__, FAULTS, iterations=60)
     try:
         jax.devices("cuda")
     except RuntimeError:

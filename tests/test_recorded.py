@@ -106,6 +106,14 @@ def test_a_stream_that_nothing_recorded_holds_is_not_laid_to_another_one():
     assert "a host function (cudaLaunchHostFunc)" in first.actions[0]
 
 
+def test_new_shapes_come_before_the_gaps_that_they_make():
+    recorded = load("varying_lengths")
+    first, second, *_ = [f for f in find(recorded.trace, [recorded.timeline]) if f.saves_ms]
+    assert (first.id, second.id) == ("code-loads", "gap-host")
+    assert first.saves_ms < second.saves_ms
+    assert first.actions[0].startswith("Let few shapes occur")
+
+
 def test_small_kernels_are_named_by_the_one_that_runs_most():
     recorded = load("tiny")
     (finding,) = [f for f in find(recorded.trace, [recorded.timeline]) if f.id == "small-kernels"]

@@ -1,9 +1,10 @@
 """What is wrong, how much it costs, and what to do about it first.
 
 Healthy is: busy above 85 % (below 70 % starved), gap below 15 % (above 30 % starved), kernel mean above 50 us
-(below 20 us fragmented), copies hidden to 80 %. Findings are ranked by severity; then long gaps come first,
-since one gap of 10 ms outweighs a hundred kernels that are 1 us faster; then the number of kernels; then
-single kernels, which cost most to improve and return least surely.
+(below 20 us fragmented), copies hidden to 80 %. Findings are ranked by severity; then code that is loaded in
+the loop comes first, since the host plans and compiles in the gaps there; then long gaps, since one gap of
+10 ms outweighs a hundred kernels that are 1 us faster; then the number of kernels; then single kernels, which
+cost most to improve and return least surely.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def find(trace: Trace, timelines: Sequence[DeviceTimeline]) -> list[Finding]:
                 found[finding.id] = rank, finding
     if late:
         finding = late_finding(late)
-        found[finding.id] = 0, finding
+        found[finding.id] = 1, finding
     ranked = sorted(found.values(), key=_rank)
     return of_capture + [_unknown(trace, finding) for _, finding in ranked]
 
@@ -96,16 +97,16 @@ def _rank(found: tuple[int, Finding]) -> tuple[int, int, float]:
 def _device_findings(
     trace: Trace, timeline: DeviceTimeline, late: LateRank | None
 ) -> list[tuple[int, Finding]]:
-    """With kinds. 0: gaps and what makes them; 1: the number of kernels; 2: copies and kernels; 3: notes."""
+    """With kinds. 0: what explains gaps; 1: gaps; 2: the number of kernels; 3: copies, kernels; 4: notes."""
     return [
-        *((0, f) for f in _gaps(trace, timeline)),
         *((0, f) for f in _code_loads(trace, timeline)),
-        *((0, f) for f in _syncs(trace, timeline)),
-        *((0, f) for f in _communication(trace, timeline, late)),
-        *((1, f) for f in _fragmented(trace, timeline)),
-        *((2, f) for f in _copies(timeline)),
-        *((2, f) for f in _hot_kernel(trace, timeline)),
-        *((3, f) for f in window_findings(trace, timeline)),
+        *((1, f) for f in _gaps(trace, timeline)),
+        *((1, f) for f in _syncs(trace, timeline)),
+        *((1, f) for f in _communication(trace, timeline, late)),
+        *((2, f) for f in _fragmented(trace, timeline)),
+        *((3, f) for f in _copies(timeline)),
+        *((3, f) for f in _hot_kernel(trace, timeline)),
+        *((4, f) for f in window_findings(trace, timeline)),
     ]
 
 

@@ -93,7 +93,7 @@ def test_the_late_rank_is_named_with_what_it_costs(tmp_path, capsys, boot_apart,
 def test_the_text_names_it_after_its_cause_and_before_what_it_brings_about(tmp_path, capsys):
     assert cli.main(["summary", "--input", str(job(tmp_path, 2, late_ns=(0, 3_000_000)))]) == 0
     steps = [line for line in capsys.readouterr().out.splitlines() if line[:3] in {"1. ", "2. ", "3. "}]
-    assert "waits for input data at the start of iterations on rank 1" in steps[0]
+    assert "1. Rank 1: The device waits for input data at the start of iterations (" in steps[0]
     assert "Rank 1 comes late to communication (last at 100% of the collectives)" in steps[1]
     assert not any("no computing hides" in step for step in steps)
 

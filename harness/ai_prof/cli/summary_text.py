@@ -155,7 +155,7 @@ def _steps(summary: Summary, findings: list[Finding]) -> list[str]:
     for number, finding in enumerate(findings, 1):
         action = next((a for a in finding.actions if a not in named), finding.actions[0])
         named.add(action)
-        title = _title(finding) + _where(summary, finding)
+        title = _where(summary, finding) + _title(finding)
         lines.append(f"{number}. {title}{_saves(finding, iteration_ms)}. {action}")
     return lines
 
@@ -165,7 +165,7 @@ def _where(summary: Summary, finding: Finding) -> str:
     if finding.id == "late-rank":
         return ""
     ranks = [rank.rank for rank in summary.ranks if rank.device == finding.evidence.get("device")]
-    return f" on rank {ranks[0]}" if ranks else ""
+    return f"Rank {ranks[0]}: " if ranks else ""
 
 
 def _title(finding: Finding) -> str:

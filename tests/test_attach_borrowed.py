@@ -54,6 +54,38 @@ int main(void) {
   return deep();
 }
 """
+# Waits on a small stack of a coroutine, amid data whose sum it tells at every line that it reads.
+COROUTINE = r"""
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <ucontext.h>
+
+enum { STACK = 16384 };
+static ucontext_t outside, inside;
+static struct { char data[1 << 20]; char stack[STACK]; } all __attribute__((aligned(16)));
+
+static void work(void) {
+  struct pollfd input = {0, POLLIN, 0};
+  char line[64];
+  puts("up"), fflush(stdout);
+  while (poll(&input, 1, -1) == 1 && fgets(line, sizeof line, stdin)) {
+    unsigned long sum = 0;
+    for (size_t i = 0; i < sizeof all.data; ++i) sum += all.data[i];
+    printf("%lu\n", sum), fflush(stdout);
+  }
+}
+
+int main(void) {
+  memset(all.data, 1, sizeof all.data);
+  getcontext(&inside);
+  inside.uc_stack.ss_sp = all.stack;
+  inside.uc_stack.ss_size = STACK;
+  inside.uc_link = &outside;
+  makecontext(&inside, work, 0);
+  return swapcontext(&outside, &inside);
+}
+"""
 # Starts its one thread to borrow, as CUDA's own wait, at a line.
 STARTS_LATE = """
 import sys, threading
@@ -256,6 +288,25 @@ def test_a_file_that_came_to_stand_where_our_memfd_was_is_not_touched(
         attach([target.pid], tmp_path / "out", {})
     assert target.errors == "precious"
     assert target.end() == 7
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_a_stack_of_a_coroutine_is_not_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "coroutine.c").write_text(COROUTINE)
+    built = tmp_path / "coroutine"
+    subprocess.run(["cc", "-O1", "-w", tmp_path / "coroutine.c", "-o", built], check=True)
+    program = subprocess.Popen([built], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "up\n"
+        monkeypatch.setattr(borrow, "FIND_SECONDS", 0.2)
+        with pytest.raises(AttachRefusedError, match="of its own stack"):
+            attach([program.pid], tmp_path / "out", {})
+        assert program.communicate("sum\n", timeout=60)[0] == f"{1 << 20}\n"
+        assert program.returncode == 0
+    finally:
+        program.kill()
+        program.communicate()
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")

@@ -188,10 +188,16 @@ class Borrowed:
         return cpu.waits_for_lock(registers) and start <= registers["rdi"] < start + size
 
 
-def _has_room(process: Process, maps: list[Mapping], stack: int) -> bool:
+def _has_room(process: Process, maps: list[Mapping], registers: cpu.Registers) -> bool:
+    """Whether the thread stands on a stack of its own, and far enough up.
+
+    A coroutine's stack may be some KiB in the middle of other data, whatever is mapped below it.
+    """
+    stack, thread = registers["rsp"], registers["fs_base"]  # glibc keeps what is the thread's above its stack
     for mapping in maps:
         if mapping.start <= stack < mapping.end:
-            return stack - _lowest(process, mapping) >= _STACK_ROOM
+            is_own = mapping.path == "[stack]" or stack < thread < mapping.end
+            return is_own and stack - _lowest(process, mapping) >= _STACK_ROOM
     return False
 
 
@@ -277,8 +283,8 @@ def _try_borrow(target: Target, memory: Memory, maps: list[Mapping], thread: int
         raise _does_not_stop(target, tracee)
     registers = cpu.unpack(tracee.get(cpu.GENERAL))
     if not others and stop.kind == "interrupt" and cpu.waits(registers):
-        stack = registers["rsp"]
-        if _has_room(target.process, maps, stack) and _is_safe(target, memory, stack, thread):
+        has_room = _has_room(target.process, maps, registers)
+        if has_room and _is_safe(target, memory, registers["rsp"], thread):
             try:
                 return Borrowed(target, tracee, memory, registers)
             except OSError:  # the stack can't be written
@@ -316,7 +322,7 @@ def borrow(target: Target, memory: Memory) -> tuple[Borrowed, float, contextlib.
             msg = (
                 f"process {target.process.pid} had no thread to borrow within {FIND_SECONDS:.0f} s (one that "
                 "waits in poll, epoll, select, sleep or on a condition variable, and has "
-                f"{_STACK_ROOM >> 10} KiB of stack left): try again later"
+                f"{_STACK_ROOM >> 10} KiB of its own stack left): try again later"
             )
             raise AttachRefusedError(msg)
         time.sleep(0.02)

@@ -13,6 +13,7 @@ from attach_targets import Target, ai_prof, mocks, ptrace_works, until
 
 from ai_prof.collect import borrow
 from ai_prof.collect.attach import attach
+from ai_prof.collect.autostart import INJECTION, library_path
 from ai_prof.collect.control import find_control
 from ai_prof.collect.procfs import Process
 from ai_prof.errors import AttachRefusedError
@@ -122,6 +123,18 @@ def test_a_static_program_is_refused(flags: str, tmp_path: Path) -> None:
     finally:
         program.kill()
         program.wait()
+
+
+@pytest.mark.skipif(shutil.which("prlimit") is None, reason="no prlimit")
+@pytest.mark.parametrize("mode", ["1", "standby"])
+def test_a_program_that_may_write_no_file_goes_on(
+    mode: str, start: Callable[..., Target], tmp_path: Path
+) -> None:
+    output = {"AI_PROF_ENABLE": mode, "AI_PROF_OUTPUT": str(tmp_path / "out")}
+    variables = output | {INJECTION: str(library_path())}
+    target = start(under=("prlimit", "--fsize=0"), variables=variables)
+    target.assert_goes_on()  # not ended by a signal, not even for the message, which is a write too
+    assert target.end() == 7
 
 
 def test_no_such_process(tmp_path: Path) -> None:

@@ -52,3 +52,16 @@ def test_an_exception_inside_is_said_and_the_program_goes_on() -> None:
     done = initialize(AI_PROF_ENABLE="1", AI_PROF_BUFFER_MB=str(1 << 29))
     assert done.stdout == "1\n"
     assert done.stderr == "ai-prof: CUDA is not captured: std::bad_alloc\n"
+
+
+def test_a_message_that_nobody_reads_ends_no_program() -> None:
+    mortal = "import signal; signal.signal(signal.SIGPIPE, signal.SIG_DFL); "
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-c", mortal + INITIALIZE, str(LIBRARY)],
+        env=os.environ | {"AI_PROF_ENABLE": "1", "AI_PROF_LEVEL": "all"},
+        stdout=subprocess.PIPE, stderr=writer, check=False,
+    )  # fmt: skip
+    os.close(writer)
+    assert (done.returncode, done.stdout) == (0, b"1\n")

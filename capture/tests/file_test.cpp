@@ -106,6 +106,34 @@ void the_bound_leaves_room_for_the_end() {
   CHECK(std::filesystem::file_size(file->path()) <= 20000);
 }
 
+// A program under `ulimit -f` may end by a write of its own, and never by one of ours.
+void no_write_of_ours_raises_a_signal() {
+  const Folder folder;
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit tight{16, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &tight);
+  std::signal(SIGXFSZ, SIG_DFL);
+  std::string problem;
+  CHECK(FileWriter::create({folder.path, "h", 1, "{}", 0}, problem) == nullptr);
+  CHECK(problem.find("File too large") != std::string::npos);
+  sigset_t found;
+  pthread_sigmask(SIG_BLOCK, nullptr, &found);
+  CHECK(sigismember(&found, SIGXFSZ) == 0);
+  // The program's own, which waits, still does.
+  sigset_t own;
+  sigemptyset(&own);
+  sigaddset(&own, SIGXFSZ);
+  pthread_sigmask(SIG_BLOCK, &own, nullptr);
+  raise(SIGXFSZ);
+  CHECK(FileWriter::create({folder.path, "h", 1, "{}", 0}, problem) == nullptr);
+  sigpending(&found);
+  CHECK(sigismember(&found, SIGXFSZ) == 1);
+  std::signal(SIGXFSZ, SIG_IGN);  // drops it
+  pthread_sigmask(SIG_UNBLOCK, &own, nullptr);
+  setrlimit(RLIMIT_FSIZE, &before);
+}
+
 // A write that fails half-way leaves no half block, and the file goes on when there is room again.
 void a_failed_write_is_undone() {
   const Folder folder;
@@ -155,6 +183,7 @@ int main() {
   standard_streams_are_left_to_the_program();
   a_bad_folder_is_told();
   the_bound_leaves_room_for_the_end();
+  no_write_of_ours_raises_a_signal();
   a_failed_write_is_undone();
   a_descriptor_that_the_program_took_is_left_alone();
   return verdict();

@@ -15,6 +15,7 @@
 #include "core/say.h"
 #include "core/signals_blocked.h"
 #include "core/standard_streams.h"
+#include "core/write_signals.h"
 
 namespace ai_prof::agent {
 namespace {
@@ -22,6 +23,7 @@ namespace {
 constexpr std::chrono::milliseconds kLook{250};  // a process may stand by for weeks
 
 Control* new_page(int descriptor) noexcept {
+  const NoWriteSignals guard;
   if (descriptor < 0 || ftruncate(descriptor, sizeof(Control)) != 0) return nullptr;
   void* page = mmap(nullptr, sizeof(Control), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (page == MAP_FAILED) return nullptr;

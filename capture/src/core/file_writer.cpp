@@ -11,6 +11,7 @@
 
 #include "core/crc32c.h"
 #include "core/standard_streams.h"
+#include "core/write_signals.h"
 
 namespace ai_prof {
 namespace {
@@ -120,6 +121,7 @@ bool FileWriter::append(std::span<const std::byte> bytes) {
     errno = EBADF;
     return false;
   }
+  const NoWriteSignals guard;
   std::uint64_t at = offset_;
   while (!bytes.empty()) {
     const ssize_t written = pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(at));

@@ -7,6 +7,8 @@
 #include <span>
 #include <string>
 
+#include "core/write_signals.h"
+
 namespace ai_prof {
 namespace {
 
@@ -29,6 +31,7 @@ void say(std::string_view problem) noexcept {
     for (char& c : std::span(line).first(line.size() - 1)) {
       if (c == '\n' || c == '\r') c = ' ';
     }
+    const NoWriteSignals guard;
     // One write, so that lines of several processes don't mix. Nothing can be done where stderr is closed.
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
   } catch (const std::exception&) {  // no memory for a message

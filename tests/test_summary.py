@@ -14,7 +14,15 @@ DEVICE_KEYS = [
     *("device", "uuid", "name", "rank", "window_ns", "window"),
     *("kernel_busy", "copy_only", "gap", "device_busy", "comm_exposed", "stream_concurrency"),
     *("kernel_count", "kernel_mean_us", "kernel_p50_us", "kernel_p95_us", "tiny_kernel_share"),
-    *("memcpy_count", "memset_count", "copy_compute_overlap", "sync_count", "sync_blocked_ns", "syncs"),
+    *(
+        "top_kernels",
+        "memcpy_count",
+        "memset_count",
+        "copy_compute_overlap",
+        "sync_count",
+        "sync_blocked_ns",
+        "syncs",
+    ),
     *("streams", "structure", "iterations", "gap_causes", "sync_shadow", "gap_histogram", "longest_gaps"),
 ]
 
@@ -492,6 +500,43 @@ def test_of_what_a_cut_trace_lost_it_is_not_said_that_there_was_none(tmp_path, c
     path.write_text(json.dumps({"traceEvents": events}))
     assert cli.main(["summary", "--input", str(path)]) == 0
     assert "No copies; 1 stream; no synchronizes in these iterations." in capsys.readouterr().out
+
+
+def test_the_kernels_that_take_most_time_are_told(tmp_path, capsys):
+    program = af.Program()
+    for _ in range(20):
+        program.copy(af.HTOD, 20_000)
+        for name, ns in (("small", 10_000), ("large", 300_000), ("small", 30_000)):
+            program.launch(name, ns)
+        program.synchronize()
+    (device,) = summary(capsys, tmp_path, program, "--window", "span")["devices"]
+    large, small = device["top_kernels"]
+    assert large == {
+        "name": "large",
+        "count": 20,
+        "total_ms": pytest.approx(6.0),
+        "mean_us": pytest.approx(300.0),
+        "share": pytest.approx(300 / 340),
+    }
+    assert (small["name"], small["count"], small["mean_us"]) == ("small", 40, pytest.approx(20.0))
+    cli.main(["summary", "--input", str(tmp_path), "--window", "span"])
+    assert "Most of their time: large 88% (20 of 300 us), small 12% (40 of 20 us)." in capsys.readouterr().out
+
+
+def test_a_finding_says_which_device_it_is_about(tmp_path, capsys):
+    program = af.Capture()
+    for number in (2, 5):
+        program.device(number, uuid=bytes([number]) * 16)
+    program.clock(1, 1, 5)
+    for i in range(30):
+        program.kernel("fed", i * 1_000_000, i * 1_000_000 + 990_000, device=2)
+        program.kernel("starved", i * 1_000_000, i * 1_000_000 + 5_000, device=5)
+    found = summary(capsys, tmp_path, program)
+    assert [device["device"] for device in found["devices"]] == [2, 5]
+    about = {finding["evidence"]["device"] for finding in found["findings"] if finding["id"] == "gap-unknown"}
+    assert about == {1}
+    cli.main(["summary", "--input", str(tmp_path)])
+    assert ". Device 5: Idle time whose cause was not recorded" in capsys.readouterr().out
 
 
 def test_unreadable_input_is_exit_2(tmp_path, capsys):

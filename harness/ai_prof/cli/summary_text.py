@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ai_prof.report.format import printable
 from ai_prof.timeline import spoken
 from ai_prof.timeline.advice import CAUSES, TITLES
+from ai_prof.timeline.names import short
 
 if TYPE_CHECKING:
     from ai_prof.timeline.finding import Finding
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from ai_prof.timeline.summary import DeviceSummary, Summary
 
 _FINDINGS = 3
-_NAMED = 3  # causes
+_NAMED = 3  # causes, kernels
 _NOTABLE = 0.001  # shares of the time below this are not worth a word
 
 
@@ -47,6 +48,7 @@ def _device(device: DeviceSummary, *, complete: bool) -> list[str]:
         f"  At work {healthy}, copying alone {device.copy_only:.1%}.",
         f"  {_window(device)}",
         f"  {_kernels(device, complete=complete)}",
+        *_top_kernels(device),
         f"  {copies}; {_plural(device.streams, 'stream')}; {_waits(device, complete=complete)}.",
         *(f"  The longest gap: {_gap(gap)}." for gap in device.longest_gaps[:1]),
     ]
@@ -119,6 +121,17 @@ def _kernels(device: DeviceSummary, *, complete: bool) -> str:
     return f"{_plural(device.kernel_count, 'kernel')} {mean}, {device.tiny_kernel_share:.0%} under 20 us."
 
 
+def _top_kernels(device: DeviceSummary) -> list[str]:
+    """A line for those that take most time, unless there is but one."""
+    if len(device.top_kernels) < 2:
+        return []
+    told = ", ".join(
+        f"{short(kernel.name)} {kernel.share:.0%} ({kernel.count:,} of {_us(kernel.mean_us)})"
+        for kernel in device.top_kernels[:_NAMED]
+    )
+    return [f"  Most of their time: {told}."]
+
+
 def _copies(device: DeviceSummary, *, complete: bool) -> str:
     if device.copy_compute_overlap is None:
         return "No copies" if complete else "No copies could be read"
@@ -161,11 +174,14 @@ def _steps(summary: Summary, findings: list[Finding]) -> list[str]:
 
 
 def _where(summary: Summary, finding: Finding) -> str:
-    """Which of several ranks a finding is about."""
-    if finding.id == "late-rank":
+    """Which of several ranks, or of several devices without ranks, a finding is about."""
+    position = finding.evidence.get("device")
+    if finding.id == "late-rank" or position is None:
         return ""
-    ranks = [rank.rank for rank in summary.ranks if rank.device == finding.evidence.get("device")]
-    return f"Rank {ranks[0]}: " if ranks else ""
+    ranks = [rank.rank for rank in summary.ranks if rank.device == position]
+    if ranks:
+        return f"Rank {ranks[0]}: "
+    return f"Device {summary.devices[position].device}: " if len(summary.devices) > 1 else ""
 
 
 def _title(finding: Finding) -> str:

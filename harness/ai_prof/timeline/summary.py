@@ -15,13 +15,15 @@ from ai_prof.timeline.device import DeviceTimeline, Window, device_timeline
 from ai_prof.timeline.finding import Finding
 from ai_prof.timeline.findings import find
 from ai_prof.timeline.gaps import GapHistogram, LongGap, gap_histogram, longest_gaps
-from ai_prof.timeline.kernels import kernel_figures
+from ai_prof.timeline.kernels import KernelTime, kernel_figures, top_kernels
 from ai_prof.timeline.operations import busy_devices
 from ai_prof.timeline.ranks import RankSummary, rank_of, rank_summaries
 from ai_prof.timeline.syncs import sync_figures
 from ai_prof.timeline.tag import tag
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ai_prof.trace.model import Trace
 
 
@@ -75,6 +77,7 @@ class DeviceSummary(msgspec.Struct, frozen=True):
     kernel_p50_us: float
     kernel_p95_us: float
     tiny_kernel_share: float
+    top_kernels: list[KernelTime]
     memcpy_count: int
     memset_count: int
     copy_compute_overlap: float | None
@@ -93,7 +96,8 @@ class DeviceSummary(msgspec.Struct, frozen=True):
 class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What `ai-prof summary --json` prints.
 
-    `reason` is there only when no device did any work, `ranks` only for a job of several.
+    `reason` is there only when no device did any work, `ranks` only for a job of several. The `device` of a
+    rank and of a finding's evidence is a position in `devices`.
     """
 
     schema: str
@@ -116,15 +120,27 @@ _HOW_TO_RECORD = {
 def summarise(trace: Trace, window: Window = "auto") -> Summary:
     """Every figure, cause and finding of a trace; `span` forces first start to last end on every device."""
     timelines = [device_timeline(trace, device, window) for device in busy_devices(trace)]
+    position = {timeline.device: i for i, timeline in enumerate(timelines)}
     return Summary(
         schema=SCHEMA,
         source=_source(trace),
         devices=[_device(trace, timeline) for timeline in timelines],
-        findings=find(trace, timelines),
+        findings=[_placed(finding, position) for finding in find(trace, timelines)],
         tag=None if trace.source.mostly_lost else tag(trace, timelines),
         reason=None if timelines else _no_work(trace),
-        ranks=rank_summaries(trace, timelines),
+        ranks=[
+            msgspec.structs.replace(rank, device=position[rank.device])
+            for rank in rank_summaries(trace, timelines)
+        ],
     )
+
+
+def _placed(finding: Finding, position: Mapping[int, int]) -> Finding:
+    """The finding with its device's position for the row of the trace's table."""
+    if "device" not in finding.evidence:
+        return finding
+    evidence = {**finding.evidence, "device": position[finding.evidence["device"]]}
+    return msgspec.structs.replace(finding, evidence=evidence)
 
 
 def _source(trace: Trace) -> SourceSummary:
@@ -161,6 +177,7 @@ def _device(trace: Trace, timeline: DeviceTimeline) -> DeviceSummary:
         kernel_p50_us=kernels.p50_us,
         kernel_p95_us=kernels.p95_us,
         tiny_kernel_share=kernels.tiny_share,
+        top_kernels=top_kernels(trace.names, operations, low, high),
         memcpy_count=int((operations.is_memcpy & inside).sum()),
         memset_count=int((operations.is_memset & inside).sum()),
         copy_compute_overlap=copy_compute_overlap(operations, low, high),

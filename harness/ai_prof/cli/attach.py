@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import time
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+_LATE_SECONDS = 5.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,9 +83,10 @@ def capture(pids: Sequence[int], output: Path, options: Mapping[str, str], *, st
         sessions = attach(pids, output, options)
         try:
             names = ", ".join(str(session.process.pid) for session in sessions)
-            until = "" if float(options["AI_PROF_DURATION"]) else "; Ctrl-C or `ai-prof stop` ends it"
+            seconds = float(options["AI_PROF_DURATION"]) or math.inf
+            until = "" if seconds < math.inf else "; Ctrl-C or `ai-prof stop` ends it"
             say(f"attached to {names}; {pauses(sessions)}{until}")
-            follow(sessions)
+            follow(sessions, seconds)
         except KeyboardInterrupt:
             say("stopping")
         finally:  # whatever ends us, no capture goes on without us
@@ -97,10 +101,15 @@ def pauses(sessions: Sequence[Session]) -> str:
     return f"threads stood for {longest * 1e3:.1f} ms" if longest else "woken from standby, no thread stood"
 
 
-def follow(sessions: Sequence[Session]) -> None:
-    """Wait for all to end; on a terminal show how long it has been."""
+def follow(sessions: Sequence[Session], seconds: float) -> None:
+    """Wait for all to end, which they do after `seconds`; on a terminal show how long it has been.
+
+    One that is late is no longer waited for here: to stop it has a limit, and tells why it does not end.
+    """
     began = time.monotonic()
     for going in watch(sessions):
+        if time.monotonic() - began > seconds + _LATE_SECONDS:
+            break
         if sys.stderr.isatty():
             waiting = any(session.control.state == State.AWAITS_CUDA for session in going)
             what = "waiting for CUDA" if waiting else "recording"

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from ai_prof.cli import say
 from ai_prof.collect.attach import stop_process
-from ai_prof.errors import EXIT_PASS
+from ai_prof.collect.control import State
+from ai_prof.errors import EXIT_PASS, EnvironmentInvalidError, NothingToCompareError
 
 if TYPE_CHECKING:
     import argparse
@@ -18,7 +19,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Stop it; 0 when its file is whole."""
-    output = stop_process(args.pid)
-    say(f"capture in {output}")
+    """Stop it. Raises when its capture failed, or nothing used CUDA."""
+    page = stop_process(args.pid)
+    if page.message:
+        say(f"process {args.pid}: {page.message}")
+    if page.state == State.FAILED:
+        raise EnvironmentInvalidError(f"the capture of process {args.pid} failed")
+    if page.state == State.NO_CUDA:
+        msg = f"process {args.pid} used no CUDA in that time: there is nothing to show"
+        raise NothingToCompareError(msg)
+    say(f"capture in {page.settings['AI_PROF_OUTPUT']}")
     return EXIT_PASS

@@ -25,6 +25,7 @@ from ai_prof.collect.control import (
 from ai_prof.collect.inject import inject
 from ai_prof.collect.procfs import PROC, Process
 from ai_prof.collect.refusal import ended_meanwhile, limit_reached, why_not
+from ai_prof.collect.target import why_halted
 from ai_prof.errors import AttachRefusedError, EnvironmentInvalidError, UsageError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _READY_SECONDS = 10.0
 _TOGETHER_NS = 200_000_000  # every agent has looked at its page by then
 _STOP_SECONDS = 70.0  # the agent's own patience, and some
+_HALTED_SECONDS = 2.0  # nothing runs in it: no patience helps
 _TURN_SECONDS = 0.05
 _WHEELS = ("nvidia/cu13/lib/libcupti.so.13", "nvidia/cuda_cupti/lib/libcupti.so.12")
 
@@ -243,11 +245,14 @@ def stop(sessions: Sequence[Session]) -> None:
     """End the captures and wait for their files. Raises EnvironmentInvalidError where one does not end."""
     for session in sessions:
         session.control.stop()
-    deadline = time.monotonic() + _STOP_SECONDS
+    began = time.monotonic()
     for going in watch(sessions):
         for session in going:
             session.control.stop()  # anew: its attacher's go may have come after it
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > _HALTED_SECONDS and (why := _why_halted(going)):
+            raise EnvironmentInvalidError(why)
+        if waited > _STOP_SECONDS:
             pids = ", ".join(str(session.process.pid) for session in going)
             msg = f"the driver does not let the capture of {pids} end: its last records may be missing"
             raise EnvironmentInvalidError(msg)
@@ -255,8 +260,22 @@ def stop(sessions: Sequence[Session]) -> None:
         session.control.let_go()
 
 
-def stop_process(pid: int) -> Path:
-    """End the capture of `pid`, whoever started it; the folder that it was recorded into.
+def _why_halted(going: Sequence[Session]) -> str | None:
+    """Why none of these captures can end now; None where one can."""
+    told = []
+    for session in going:
+        try:
+            why = why_halted(session.process)
+        except UsageError:  # it has ended
+            return None
+        if why is None:
+            return None
+        told.append(f"cannot end the capture of process {session.process.pid}: {why}, and it ends by itself")
+    return "; ".join(told)
+
+
+def stop_process(pid: int) -> Page:
+    """End the capture of `pid`, whoever started it; the page that tells how it ended, and of what.
 
     Raises UsageError when the process does not exist or is not attached to.
     """
@@ -268,9 +287,9 @@ def stop_process(pid: int) -> Path:
     if found is None:
         msg = f"process {pid} is not attached to"
         raise UsageError(msg)
-    control, page = found
+    control, _ = found
     stop([Session(process, control, None, 0.0)])
-    return Path(page.settings["AI_PROF_OUTPUT"])
+    return control.read()
 
 
 def attached() -> tuple[list[tuple[int, Page]], int]:

@@ -142,18 +142,25 @@ def _is_frozen(process: Process) -> bool:
     return state == "S" and process.waits_within() in {"do_freezer_trap", "get_signal"}
 
 
+def why_halted(process: Process) -> str | None:
+    """Why nothing in it runs, and what to do; None where something does."""
+    if process.state() == "T":
+        return "it is stopped: continue it first (`kill -CONT`)"
+    if _is_frozen(process):
+        return "it is frozen (a paused container, a cgroup's freezer): let it go on first"
+    return None
+
+
 def examine(process: Process, memory: Memory) -> Target:
     """All that is needed to attach. Raises AttachRefusedError where it can't be done, with the reason.
 
     Raises NothingToCompareError for a program of OpenCL, which only `ai-prof run` can record.
     """
-    if process.state() == "T":
-        raise _refuse(process, "it is stopped: continue it first (`kill -CONT`)")
     tracers = process.tracers()
     if tracers or process.state() == "t":
         raise traced(process, tracers)
-    if _is_frozen(process):
-        raise _refuse(process, "it is frozen (a paused container, a cgroup's freezer): let it go on first")
+    if why := why_halted(process):
+        raise _refuse(process, why)
     maps = process.maps()
     if not maps:
         raise _refuse(process, "it is a zombie or a thread of the kernel")

@@ -7,17 +7,23 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from attach_targets import Target, ai_prof, command, environment, is_recorded, mocks, ptrace_works, until
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ai_prof import cli
+from ai_prof.cli import attach as verb
 from ai_prof.collect import stacks
 from ai_prof.collect.procfs import Process
-from ai_prof.collect.stacks import Stack, StackInterval, stack_lines, zero_of
+from ai_prof.collect.stacks import Sampler, Stack, StackInterval, stack_lines, zero_of
 from ai_prof.errors import EnvironmentInvalidError
 from ai_prof.trace.open import open_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 NS = st.integers(0, 10**12)
 
@@ -108,6 +114,51 @@ def test_a_slow_logging_call_is_named(tmp_path: Path) -> None:
     (host,) = (finding for finding in summary["findings"] if finding["id"] == "gap-host")
     assert host["evidence"]["function"] == "log_metrics (attach_logging.py)"
     assert host["evidence"]["function_share"] > 0.5
+
+
+@pytest.fixture
+def logging_program(tmp_path: Path) -> Iterator[int]:
+    """The process of attach_logging.py, at work."""
+    driver = shutil.copy(mocks() / "libcuda_mock.so", tmp_path / "libcuda.so.1")
+    cupti = shutil.copy(mocks() / "libcupti_mock.so", tmp_path / "libcupti.so.13")
+    words = [sys.executable, Path(__file__).parent / "attach_logging.py", driver, cupti, tmp_path / "steps"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "running\n"
+        yield program.pid
+        program.kill()
+
+
+def spoil(end: Callable[[Sampler, Path | None], str | None], how: str) -> Callable[..., str | None]:
+    def spoiled(self: Sampler, path: Path | None) -> str | None:
+        assert path is not None
+        if how == "killed":
+            self._program.kill()
+            self._program.wait()
+        else:
+            path.with_name(path.name + ".partial").symlink_to("/dev/full")
+        return end(self, path)
+
+    return spoiled
+
+
+@pytest.mark.parametrize("ending", [("killed", "py-spy ended with -9"), ("full", "No space left")])
+def test_stacks_that_can_not_be_kept_take_no_capture_along(
+    ending: tuple[str, str],
+    logging_program: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ptrace_works()
+    how, told = ending
+    monkeypatch.setattr(Sampler, "end", spoil(Sampler.end, how))
+    monkeypatch.setattr(verb, "end_in_order", lambda: None)  # the signals of this process are not the verb's
+    out = tmp_path / "out"
+    words = ["attach", "--pid", str(logging_program), "--stacks", "--duration", "0.5", "--output", str(out)]
+    assert cli.main(words) == 0
+    assert told in capsys.readouterr().err
+    assert [path.suffix for path in out.iterdir()] == [".aiprof"]
 
 
 def test_a_program_without_python_is_captured_without_stacks(target: Target, tmp_path: Path) -> None:

@@ -163,7 +163,8 @@ class Sampler:
                 return None
             events = msgspec.json.decode(self._trace.read_bytes(), type=list[_Event])
         except (OSError, msgspec.DecodeError):
-            return said.splitlines()[-1] if said else "py-spy left nothing"
+            told = [line for line in said.splitlines() if not line.startswith("py-spy>")]  # its progress
+            return told[-1] if told else f"py-spy ended with {self._program.returncode}, and left nothing"
         finally:
             self._folder.cleanup()
         return self._write(path, events, said, ended_ns)
@@ -178,8 +179,12 @@ class Sampler:
         header = StackHeader(SCHEMA, "py-spy", self._inner, boot, RATE_HZ, start, error, samples, errors)
         lines = [header, *stack_lines(events, start - _PERIOD_NS // 2)]
         temporary = path.with_name(path.name + ".partial")
-        temporary.write_bytes(msgspec.json.Encoder().encode_lines(lines))
-        temporary.replace(path)
+        try:
+            temporary.write_bytes(msgspec.json.Encoder().encode_lines(lines))
+            temporary.replace(path)
+        except OSError as why:
+            temporary.unlink(missing_ok=True)
+            return f"they can't be kept: {why.strerror}; record into another folder"
         torn = f"{errors} of {samples + errors} samples could not be read and are missing"
         return torn if errors > _MOST_ERRORS * (samples + errors) else None
 

@@ -76,10 +76,10 @@ class Capture:
             )
         )
 
-    def memory(self, kind, start, end, *, size=0, stream=7, correlation=0, device=0) -> None:
+    def memory(self, kind, start, end, *, size=0, stream=7, correlation=0, device=0, pageable=False) -> None:
         block = MEMSET if kind == 6 else MEMCPY
         self._count(block)
-        values = (start, end, device, 1, stream, kind, correlation, 0, 0, size, NONE32, 0)
+        values = (start, end, device, 1, stream, kind, correlation, 0, 0, size, NONE32, 2 * pageable)
         self.rows.append((block, struct.pack("<qqIIIIIIQQII", *values)))
 
     def sync(self, kind, start, end, *, stream=7, correlation=0, device=0, thread=1) -> None:
@@ -197,9 +197,10 @@ class Program(Capture):
             self.kernel(name, begin, begin + ns, stream=stream, correlation=correlation, graph=(1, 100 + i))
         assert begin + ns == end
 
-    def copy(self, kind: int, ns: int, size: int = 1024, stream: int = 7) -> None:
+    def copy(self, kind: int, ns: int, size: int = 1024, stream: int = 7, *, pageable: bool = False) -> None:
         start, end, correlation = self._enqueue("cudaMemcpyAsync", COPY, ns, stream)
-        self.memory(kind, start, end, size=size, stream=stream, correlation=correlation)
+        more = {"stream": stream, "correlation": correlation, "pageable": pageable}
+        self.memory(kind, start, end, size=size, **more)
 
     def synchronize(self, stream: int = 7) -> None:
         begin = self.now

@@ -122,13 +122,15 @@ def test_categories_old_and_new(read, kernel_cat, copy_cat, set_cat, call_cat):
                 event(call_cat, "hipLaunchKernel", 1, 1, correlation=1),
                 event(kernel_cat, "k", 10, 5, 0, 7, device=0, stream=7, correlation=1),
                 event(copy_cat, "Memcpy HtoD (Pinned -> Device)", 20, 5, 0, 7, device=0, stream=7, bytes=64),
+                event(copy_cat, "Memcpy DtoH (Device -> Pageable)", 26, 1, 0, 7, device=0, stream=7, bytes=4),
                 event(set_cat, "Memset (Device)", 30, 5, 0, 7, device=0, stream=7, bytes=32),
             ]
         )
     )
     assert len(trace.kernels.start) == len(trace.calls.start) == 1
-    assert trace.memory.kind.tolist() == [CopyKind.HOST_TO_DEVICE, CopyKind.SET]
-    assert trace.memory.bytes.tolist() == [64, 32]
+    assert trace.memory.kind.tolist() == [CopyKind.HOST_TO_DEVICE, CopyKind.DEVICE_TO_HOST, CopyKind.SET]
+    assert trace.memory.bytes.tolist() == [64, 4, 32]
+    assert trace.memory.pageable.tolist() == [0, 1, 0]
 
 
 def test_a_rocm_copy_says_its_direction_in_its_args_or_name(read):

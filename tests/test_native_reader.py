@@ -42,7 +42,7 @@ def small_capture() -> af.Capture:
     capture.clock(1000, 1000, 5000)
     capture.call("launch", 1500, 1600, correlation=1)
     capture.kernel("k", 2000, 3000, correlation=1, grid=(4, 2, 1), block=(128, 1, 1))
-    capture.memory(af.HTOD, 3000, 3500, size=64, correlation=2)
+    capture.memory(af.HTOD, 3000, 3500, size=64, correlation=2, pageable=True)
     capture.memory(6, 3600, 3700, size=32)
     capture.sync(af.STREAM_SYNC, 2500, 3600, correlation=3)
     return capture
@@ -85,6 +85,7 @@ def test_reads_every_table(tmp_path):
     assert trace.kernels.grid.tolist() == [[4, 2, 1]]
     assert trace.memory.kind.tolist() == [1, 6]
     assert trace.memory.bytes.tolist() == [64, 32]
+    assert trace.memory.pageable.tolist() == [1, 0]
     assert trace.syncs.kind.tolist() == [af.STREAM_SYNC]
     assert trace.calls.correlation.tolist() == trace.kernels.correlation.tolist() == [1]
     assert trace.devices[0].name == "GPU"

@@ -77,7 +77,10 @@ def test_all_tables(export):
             KERNEL=[
                 kernel(100, 200, registersPerThread=32, staticSharedMemory=16, dynamicSharedMemory=48),
             ],
-            MEMCPY=[{"start": 210, "end": 260, **WORK, "copyKind": 1, "bytes": 4096}],
+            MEMCPY=[
+                {"start": 210, "end": 260, **WORK, "copyKind": 1, "bytes": 4096, "srcKind": 0, "dstKind": 2},
+                {"start": 262, "end": 265, **WORK, "copyKind": 2, "bytes": 8, "srcKind": 2, "dstKind": 1},
+            ],
             MEMSET=[{"start": 270, "end": 270, **WORK, "bytes": 64}],
             SYNCHRONIZATION=[{"start": 90, "end": 300, **WORK, "syncType": 4}],
             RUNTIME=[call(50, 60, 2, 1), call(80, 310, 3, 2)],
@@ -116,7 +119,8 @@ def test_all_tables(export):
     )
     assert (k.grid.tolist(), k.block.tolist()) == ([[4, 0, 0]], [[128, 0, 0]])
     assert (trace.names[k.name[0]], k.stream[0], k.context[0]) == ("void gemm<float>(int)", 7, 1)
-    assert (m.kind.tolist(), m.bytes.tolist()) == ([CopyKind.HOST_TO_DEVICE, CopyKind.SET], [4096, 64])
+    assert m.kind.tolist() == [CopyKind.HOST_TO_DEVICE, CopyKind.DEVICE_TO_HOST, CopyKind.SET]
+    assert (m.bytes.tolist(), m.pageable.tolist()) == ([4096, 8, 64], [1, 0, 0])
     assert (s.kind.tolist(), s.device.tolist()) == ([SyncKind.CONTEXT_SYNCHRONIZE], [0])
     assert [trace.names[i] for i in c.name] == ["cudaLaunchKernel", "cudaDeviceSynchronize"]
     assert (c.kind.tolist(), c.thread.tolist()) == ([CallKind.LAUNCH, CallKind.SYNC], [101, 101])

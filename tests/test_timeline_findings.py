@@ -166,6 +166,21 @@ def test_few_gaps_and_little_computing_are_copies(tmp_path):
     assert finding.evidence["streams"] == 1
 
 
+@pytest.mark.parametrize(("pageable_ns", "pinned"), [(300_000, False), (50_000, True)])
+def test_memory_that_most_copies_find_pageable_is_to_be_pinned(tmp_path, pageable_ns, pinned):
+    program = af.Program()
+    for _ in range(20):
+        program.copy(af.HTOD, pageable_ns, pageable=True)
+        program.copy(af.HTOD, 100_000)
+        program.launch("k", 300_000)
+        program.synchronize()
+    finding = by_id(program, tmp_path)["unoverlapped-copies"]
+    share = pageable_ns / (pageable_ns + 100_000)
+    assert finding.evidence["pageable_share"] == pytest.approx(share)
+    assert finding.actions[0].startswith("Pin the host's memory") != pinned
+    assert pinned or f"for {share:.0%} of their time" in finding.actions[0]
+
+
 def test_a_fed_device_is_sent_to_hardware_counters(tmp_path):
     finding = by_id(loop(kernels=(100_000, 800_000)), tmp_path)["hot-kernel"]
     assert finding.evidence["kernel"] == "k1"

@@ -92,7 +92,7 @@ struct MemoryRecord {
   std::uint64_t graph_node;
   std::uint64_t bytes;
   std::uint32_t peer;   // the other device of a peer copy, else kNone32
-  std::uint32_t flags;  // kAsync
+  std::uint32_t flags;  // kAsync, kPageable
 };
 
 enum CopyKind : std::uint32_t {
@@ -106,6 +106,7 @@ enum CopyKind : std::uint32_t {
 };
 
 inline constexpr std::uint32_t kAsync = 1u;
+inline constexpr std::uint32_t kPageable = 2u;  // the host's side of a copy is known to be
 
 // A host synchronization or a device-side wait. Times are on the host clock of the file.
 struct SyncRecord {

@@ -80,6 +80,10 @@ format::MemoryRecord memory_record(const Activity& record, std::uint32_t kind) {
 format::MemoryRecord copy_record(const Memcpy& record) {
   format::MemoryRecord copy = memory_record(record, copy_kind(record.copyKind));
   copy.flags = (record.flags & CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC) != 0 ? format::kAsync : 0;
+  if (record.srcKind == CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE ||
+      record.dstKind == CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE) {
+    copy.flags |= format::kPageable;
+  }
   return copy;
 }
 

@@ -40,6 +40,8 @@ static_assert(offsetof(Kernel, graphNodeId) == 144);
 static_assert(offsetof(Kernel, graphId) == 156);
 
 static_assert(offsetof(Memcpy, copyKind) == 4);
+static_assert(offsetof(Memcpy, srcKind) == 5);
+static_assert(offsetof(Memcpy, dstKind) == 6);
 static_assert(offsetof(Memcpy, flags) == 7);
 static_assert(offsetof(Memcpy, bytes) == 8);
 static_assert(offsetof(Memcpy, start) == 16);

@@ -35,7 +35,9 @@ void every_kind(const Parts& parts) {
     mock.emit(kernel("_Z6vecAddPKfS0_Pfi", now, now + 1500, 20));
     mock.emit(kernel("plain_name", now + 2000, now + 2000, 26));
     mock.emit(copy(CUPTI_ACTIVITY_MEMCPY_KIND_HTOD, now, 1 << 20));
-    mock.emit(copy(CUPTI_ACTIVITY_MEMCPY_KIND_ATOH, now + 5000, 16));
+    CUpti_ActivityMemcpy5 pageable = copy(CUPTI_ACTIVITY_MEMCPY_KIND_ATOH, now + 5000, 16);
+    pageable.dstKind = CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE;
+    mock.emit(pageable);
     mock.emit(peer_copy(now));
     mock.emit(set(now));
     mock.emit(
@@ -68,7 +70,8 @@ void every_kind(const Parts& parts) {
   CHECK(copies.at(0).kind == format::kHostToDevice && copies.at(0).bytes == 1 << 20);
   CHECK(copies.at(0).flags == format::kAsync && copies.at(0).correlation == 21);
   CHECK(copies.at(0).peer == format::kNone32);
-  CHECK(copies.at(1).kind == format::kDeviceToHost);
+  CHECK(copies.at(1).kind == format::kDeviceToHost &&
+        copies.at(1).flags == (format::kAsync | format::kPageable));
   CHECK(copies.at(2).kind == format::kPeerToPeer && copies.at(2).peer == 3 && copies.at(2).correlation == 22);
   CHECK(file.records<format::MemoryRecord>(format::kMemset).at(0).kind == format::kSet);
 

@@ -97,6 +97,12 @@ HELD_ALONE = (
 )
 """What to do about waits where there is but one stream."""
 
+PIN = (
+    "Pin the host's memory (pin_memory=True, cudaMallocHost): for {share:.0%} of their time these copies are "
+    "from or to pageable memory, where each holds the host up and none runs beside kernels."
+)
+"""What to do first about copies of which most are so."""
+
 ACTIONS: dict[str, tuple[str, ...]] = {
     "gap-launch": (COMPILE, _FUSE, _BATCH, _PYTHON),
     "setup-calls": (

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from ai_prof.timeline import spoken
-from ai_prof.timeline.advice import LAUNCHES_LOST, LAUNCHES_UNSEEN
+from ai_prof.timeline.advice import LAUNCHES_LOST, LAUNCHES_UNSEEN, PIN
 from ai_prof.timeline.busy import copy_compute_overlap
 from ai_prof.timeline.capture_findings import capture_findings
 from ai_prof.timeline.causes import CAUSES
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ai_prof.trace.model import I32, I64, Trace
 
 SITES = 2  # of synchronizes that are named
+MOSTLY_PAGEABLE = 0.5  # of the copies' time: they are not pinned
 AGAIN = 3  # iterations that load code: fewer are some first time
 _SETUP = (
     *(CallKind.ALLOC, CallKind.FREE, CallKind.HOST_ALLOC, CallKind.MODULE_LOAD),
@@ -104,7 +105,7 @@ def _device_findings(
         *((1, f) for f in _syncs(trace, timeline)),
         *((1, f) for f in _communication(trace, timeline, late)),
         *((2, f) for f in _fragmented(trace, timeline)),
-        *((3, f) for f in _copies(timeline)),
+        *((3, f) for f in _copies(trace, timeline)),
         *((3, f) for f in _hot_kernel(trace, timeline)),
         *((4, f) for f in window_findings(trace, timeline)),
     ]
@@ -296,7 +297,7 @@ def _kernels(timeline: DeviceTimeline) -> tuple[I32, I64]:
     return operations.name[inside], (operations.end - operations.start)[inside]
 
 
-def _copies(timeline: DeviceTimeline) -> list[Finding]:
+def _copies(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
     """Copies that could hide behind kernels and do not."""
     busy, operations = timeline.busy, timeline.operations
     overlap = copy_compute_overlap(operations, busy.low, busy.high)
@@ -314,17 +315,29 @@ def _copies(timeline: DeviceTimeline) -> list[Finding]:
     time = (operations.end - operations.start).astype(np.float64)  # added up, absurd times would overflow
     with_host = np.isin(operations.kind, (CopyKind.HOST_TO_DEVICE, CopyKind.DEVICE_TO_HOST))
     mostly_host = 2 * time[with_host].sum() >= time[operations.is_memcpy].sum()
-    return [
-        device_finding(
-            timeline,
-            "unoverlapped-copies" if mostly_host else "device-copies",
-            severity,
-            bare,
-            copy_compute_overlap=overlap,
-            copy_only=busy.copy_only / busy.window,
-            streams=len(np.unique(operations.stream[inside])),
-        )
-    ]
+    pageable = _pageable_share(trace, timeline)
+    found = device_finding(
+        timeline,
+        "unoverlapped-copies" if mostly_host else "device-copies",
+        severity,
+        bare,
+        copy_compute_overlap=overlap,
+        copy_only=busy.copy_only / busy.window,
+        streams=len(np.unique(operations.stream[inside])),
+        pageable_share=pageable,
+    )
+    if not mostly_host or pageable < MOSTLY_PAGEABLE:
+        return [found]
+    return [msgspec.structs.replace(found, actions=[PIN.format(share=pageable), *found.actions])]
+
+
+def _pageable_share(trace: Trace, timeline: DeviceTimeline) -> float:
+    """The share of the time of copies that start in the window whose host side is known to be pageable."""
+    memory, busy = trace.memory, timeline.busy
+    mine = (memory.device == timeline.device) & (memory.kind != CopyKind.SET)
+    chosen = mine & (memory.start >= busy.low) & (memory.start < busy.high)
+    time = (memory.end - memory.start)[chosen].astype(np.float64)
+    return float((time * memory.pageable[chosen]).sum() / max(time.sum(), 1.0))
 
 
 def _hot_kernel(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:

@@ -154,7 +154,7 @@ class Kernels:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Copies and memsets (kind SET), n rows."""
+    """Copies and memsets (kind SET), n rows; `pageable` is 1 where the host's side is known to be, else 0."""
 
     start: I64
     end: I64
@@ -167,6 +167,7 @@ class Memory:
     graph: I64
     graph_node: I64
     bytes: I64
+    pageable: I32
 
 
 @dataclass(frozen=True, slots=True)

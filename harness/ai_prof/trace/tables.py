@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 Table = TypeVar("Table", Kernels, Memory, Syncs, Calls, Ranges, Samples)
 
-_NARROW = {"device", "process", "name", "kind", "result", "grid", "block", "registers", "shared_bytes"}
+_NARROW = {
+    *("device", "process", "name", "kind", "pageable", "result"),
+    *("grid", "block", "registers", "shared_bytes"),
+}
 
 
 class Names(dict[str, int]):

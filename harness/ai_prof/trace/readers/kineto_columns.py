@@ -96,6 +96,7 @@ def _copies(events: list[DeviceEvent], _: Names) -> dict[str, Any]:
         **_device_work(events),
         "kind": np.array(kinds, np.int32),
         "bytes": _ints([event.args.bytes for event in events], 0),
+        "pageable": np.array(["Pageable" in event.name for event in events], np.int32),
     }
 
 
@@ -104,6 +105,7 @@ def _memsets(events: list[DeviceEvent], _: Names) -> dict[str, Any]:
         **_device_work(events),
         "kind": int(CopyKind.SET),
         "bytes": _ints([event.args.bytes for event in events], 0),
+        "pageable": 0,
     }
 
 

@@ -30,6 +30,7 @@ from ai_prof.trace.readers.native_format import (
     HOST_CLOCK,
     NONE32,
     NONE64,
+    PAGEABLE,
     RECORDS,
     BlockType,
     DeviceKind,
@@ -267,7 +268,12 @@ class _FileRows:
 
     def _memory(self, kind: BlockType) -> dict[str, Any]:
         rows = self.records[kind]
-        return {**self._device_work(rows), "kind": _kinds(rows["kind"], CopyKind), "bytes": rows["bytes"]}
+        return {
+            **self._device_work(rows),
+            "kind": _kinds(rows["kind"], CopyKind),
+            "bytes": rows["bytes"],
+            "pageable": (rows["flags"] & PAGEABLE) // PAGEABLE,
+        }
 
     def _device_work(self, rows: Records) -> dict[str, Any]:
         start, end = self._device_times(rows)

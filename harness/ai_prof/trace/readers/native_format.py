@@ -52,6 +52,8 @@ PREAMBLE = np.dtype(
 )
 BLOCK_HEADER = np.dtype([("type", "<u4"), ("record_size", "<u4"), ("count", "<u4"), ("crc", "<u4")])
 
+PAGEABLE = 2  # of the flags of a copy
+
 _MEMORY = np.dtype(
     [
         ("start", "<i8"),

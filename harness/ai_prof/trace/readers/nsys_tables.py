@@ -40,6 +40,7 @@ _COPIES = {
     12: CopyKind.DEVICE_TO_HOST,
     13: CopyKind.DEVICE_TO_DEVICE,
 }
+_PAGEABLE = 0  # ENUM_CUDA_MEM_KIND
 _VERSION = re.compile(r"(?:_v[0-9]+|_ptsz|_ptds)+$")
 _WORK = {
     "start": "start",
@@ -172,13 +173,15 @@ def _graphs(database: Database) -> Rows | None:
 def memcpy_rows(database: Database) -> Rows | None:
     """Copies."""
     wanted = {**_WORK, "kind": "copyKind", "bytes": "bytes", "graph": "graphId", "graph_node": "graphNodeId"}
-    rows = database.numbers(f"{_CUPTI}MEMCPY", wanted)
+    rows = database.numbers(f"{_CUPTI}MEMCPY", {**wanted, "from": "srcKind", "to": "dstKind"})
     if rows is None:
         return None
     kinds = np.zeros(max(_COPIES) + 2, np.int64)
     kinds[list(_COPIES)] = [int(kind) for kind in _COPIES.values()]
     kind = kinds[np.clip(rows["kind"], 0, len(kinds) - 1)]
-    return {**_work(rows), "kind": kind, "bytes": np.maximum(rows["bytes"], 0)}
+    pageable = (rows["from"] == _PAGEABLE) | (rows["to"] == _PAGEABLE)
+    sizes = {"bytes": np.maximum(rows["bytes"], 0), "pageable": pageable.astype(np.int32)}
+    return {**_work(rows), "kind": kind, **sizes}
 
 
 def memset_rows(database: Database) -> Rows | None:
@@ -188,7 +191,12 @@ def memset_rows(database: Database) -> Rows | None:
     if rows is None:
         return None
     kind = np.full(len(rows["start"]), int(CopyKind.SET), np.int64)
-    return {**_work(rows), "kind": kind, "bytes": np.maximum(rows["bytes"], 0)}
+    return {
+        **_work(rows),
+        "kind": kind,
+        "bytes": np.maximum(rows["bytes"], 0),
+        "pageable": np.zeros_like(kind),
+    }
 
 
 def sync_rows(database: Database) -> Rows | None:

@@ -190,3 +190,4 @@ def test_short_names_keep_what_tells_kernels_apart(name, told):
 
 def test_short_names_are_cut():
     assert len(short("x" * 200)) == 60
+    assert short("sm80_xmma_gemm_" + "f32" * 30 + "_splitKreduce_kernel").endswith("_splitKreduce_kernel")

@@ -32,10 +32,16 @@ def normalise(name: str) -> str:
 
 
 def short(name: str, limit: int = 60) -> str:
-    """A name to print: without arguments, of a template what tells it from others; cut to `limit`."""
+    """A name to print: without arguments, of a template what tells it from others; cut to `limit`.
+
+    A library's kernels begin alike and end with what tells them apart: of one long word both ends stay.
+    """
     text = _named(name).removeprefix("void ").strip()
     text = (telling(text) if "<" in text else text) or name
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+    if len(text) <= limit:
+        return text
+    tail = 0 if "<" in text or " " in text else limit // 3
+    return f"{text[: limit - tail - 3]}...{text[len(text) - tail :]}"
 
 
 def telling(template: str) -> str:

@@ -122,3 +122,14 @@ def test_from_a_user_namespace_the_reason_is_told(tmp_path: Path) -> None:
     finally:
         sleeper.kill()
         sleeper.wait()
+
+
+def test_ids_of_another_namespace_are_not_taken_for_ours(target: Target, tmp_path: Path) -> None:
+    inside = ["unshare", "--pid", "--fork"]
+    if subprocess.run([*inside, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("PID namespaces are for root alone here")
+    words = inside + command("attach", "--pid", target.pid, "--output", tmp_path / "out")
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 4, done.stderr
+    assert "/proc is that of another PID namespace" in done.stderr
+    target.assert_goes_on()

@@ -18,6 +18,7 @@ from ai_prof.collect import x86_64 as cpu
 from ai_prof.collect.borrow import Borrowed, borrow
 from ai_prof.collect.control import NAME, Control
 from ai_prof.collect.memory import Memory
+from ai_prof.collect.procfs import is_of_our_namespace
 from ai_prof.collect.ptrace import ThreadGoneError
 from ai_prof.collect.refusal import ended_meanwhile, limit_reached, why_not
 from ai_prof.collect.target import LIBRARY, Target, examine, has_library, library_entry
@@ -234,6 +235,10 @@ def inject(
     """
     passed = [output] if cupti is None else [output, cupti]
     process.status()
+    if not is_of_our_namespace(process.proc):  # ptrace would reach another thread, or none
+        why = f"{process.proc} is that of another PID namespace than ours"
+        msg = f"cannot attach to process {process.pid}: {why}: `mount -t proc proc {process.proc}` first"
+        raise AttachRefusedError(msg)
     if not process.has_memory():
         why = "it has ended and is a zombie, or is a thread of the kernel"
         if len(process.threads()) > 1:

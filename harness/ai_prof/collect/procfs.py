@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass
 from functools import cached_property
@@ -54,6 +55,14 @@ def parse_blocked(text: str) -> Blocked | None:
 def _fields(text: str) -> dict[str, str]:
     pairs = (line.partition(":") for line in text.splitlines())
     return {key: value.strip() for key, _, value in pairs}
+
+
+def is_of_our_namespace(proc: Path = PROC) -> bool:
+    """Whether a thread's id in `proc` is the one that we call the kernel with."""
+    try:
+        return str((proc / "self").readlink()) == str(os.getpid())
+    except FileNotFoundError:  # it does not have us
+        return False
 
 
 @dataclass(frozen=True)

@@ -438,3 +438,15 @@ def test_a_limit_of_the_target_is_named(
         attach([target.pid], tmp_path / "out", {})
     assert target.descriptors() == before
     target.assert_goes_on()
+
+
+def test_a_limit_that_leaves_the_buffers_no_room_is_named(target: Target, tmp_path: Path) -> None:
+    most = (int(target.process.status()["VmSize"].split()[0]) << 10) + (150 << 20)
+    resource.prlimit(target.pid, resource.RLIMIT_AS, (most, most))
+    words = ("attach", "--pid", target.pid, "--duration", "0.5", "--output")
+    done = ai_prof(*words, tmp_path / "out")
+    assert done.returncode == 4
+    assert "lower AI_PROF_BUFFER_MB" in done.stderr
+    done = ai_prof(*words, tmp_path / "again", AI_PROF_BUFFER_MB="8")
+    assert done.returncode == 0, done.stderr
+    target.assert_goes_on()

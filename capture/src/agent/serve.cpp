@@ -10,7 +10,9 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "agent/settings.h"
@@ -187,6 +189,10 @@ void serve_claimed(Control& control, const OwnDescriptor& page, const Passed& pa
   State state = kFailed;
   try {
     state = serve(control, page, passed);
+  } catch (const std::bad_alloc&) {
+    say("a limit of its memory leaves the buffers no room (ulimit -v or -d): lower AI_PROF_BUFFER_MB");
+  } catch (const std::system_error& error) {
+    say(std::string("can't start the capture's threads (ulimit -u or -v): ") + error.what());
   } catch (const std::exception& error) {
     say(error.what());
   }

@@ -200,7 +200,6 @@ def test_fusing_small_kernels_makes_a_real_program_faster(tool):
     assert named(found["structure"])["kernels"]["before"] == 8 * named(found["structure"])["kernels"]["after"]
     assert found["kind"] in {"accelerated", "less-work"}  # how busy a core is that others use too says little
     assert named(found["figures"])["iteration_ms"]["relative"] < 0
-    assert named(found["parts"])["launch"]["change_ms"] < 0
 
 
 @needs_opencl

@@ -464,7 +464,7 @@ def test_of_a_trace_that_was_cut_at_once_nothing_is_claimed(tmp_path, capsys):
     path = tmp_path / "trace.json"
     path.write_text("[1,2")
     assert cli.main(["summary", "--input", str(path)]) == 3
-    assert "whether the program did any can't be told" in capsys.readouterr().out
+    assert "whether the program did any can't be told" in capsys.readouterr().err
 
 
 def test_of_a_trace_that_was_cut_before_its_device_work_no_absence_is_claimed(tmp_path, capsys):

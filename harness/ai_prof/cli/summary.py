@@ -44,6 +44,5 @@ def run(args: argparse.Namespace) -> int:
         print(text)
     if not summary.reason:
         return EXIT_PASS
-    if args.json or args.output:  # the text begins with it
-        say(summary.reason)
+    say(summary.reason)
     return EXIT_NOTHING

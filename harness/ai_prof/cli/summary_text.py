@@ -27,8 +27,6 @@ def render(summary: Summary, *, gaps: bool = False) -> str:
     complete = summary.source.complete
     lines = [line for device in summary.devices for line in _device(device, complete=complete)]
     listed = [line for device in summary.devices for line in _gap_table(device)] if gaps else []
-    if summary.reason:
-        lines = [f"{_capital(summary.reason)}."]
     if len(acting) > _FINDINGS:
         notes.append(f"More in --json: {_plural(len(acting) - _FINDINGS, 'smaller finding')}.")
     if summary.tag:

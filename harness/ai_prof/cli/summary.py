@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
             file.write(f"{text}\n".encode())
     else:
         print(text)
-    if not summary.reason:
-        return EXIT_PASS
-    say(summary.reason)
-    return EXIT_NOTHING
+    if summary.reason:
+        say(summary.reason)
+        return EXIT_NOTHING
+    return EXIT_PASS

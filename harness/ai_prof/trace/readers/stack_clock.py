@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from ai_prof.trace.model import I64, Stacks, Trace
+    from ai_prof.trace.model import I32, I64, Calls, Stacks, Syncs, Trace
 
 _POINTS = 10_000
 _SHIFTS = 200
@@ -33,12 +33,11 @@ class _Host(NamedTuple):
 
     start: I64
     end: I64
-    process: I64
     thread: I64
     label: I64
 
-    def of(self, process: int, thread: int) -> _Host:
-        mine = np.flatnonzero((self.process == process) & (self.thread == thread) & (self.end > self.start))
+    def of(self, thread: int) -> _Host:
+        mine = np.flatnonzero((self.thread == thread) & (self.end > self.start))
         return _Host(*(column[mine] for column in self))
 
 
@@ -49,9 +48,9 @@ def correction(stacks: Stacks, trace: Trace, process: int, error: int) -> Correc
     """
     shifts = np.arange(-error, error + 1, max(_FINEST_NS, 2 * error // _SHIFTS))
     score = np.zeros(len(shifts))
-    seen, host = _sampled(stacks), _host(trace)
+    seen, host = _sampled(stacks), _host(trace, process)
     for thread in np.unique(stacks.thread).tolist():
-        mine, theirs = seen.of(process, thread), host.of(process, thread)
+        mine, theirs = seen.of(thread), host.of(thread)
         if not len(mine.start) or not len(theirs.start):
             continue
         times, stack = _points(mine)
@@ -65,19 +64,23 @@ def correction(stacks: Stacks, trace: Trace, process: int, error: int) -> Correc
 
 
 def _sampled(stacks: Stacks) -> _Host:
-    process, label = stacks.process.astype(np.int64), stacks.stack.astype(np.int64)
-    return _Host(stacks.start, stacks.end, process, stacks.thread, label)
+    return _Host(stacks.start, stacks.end, stacks.thread, stacks.stack.astype(np.int64))
 
 
-def _host(trace: Trace) -> _Host:
-    """The calls, and the waits, which some captures hold alone."""
-    calls, syncs = trace.calls, trace.syncs
-    names = np.concatenate((calls.name.astype(np.int64), -1 - syncs.kind.astype(np.int64)))
-    tables = [(t.start, t.end, t.process.astype(np.int64), t.thread) for t in (calls, syncs)]
-    start, end, process, thread = (np.concatenate(columns) for columns in zip(*tables, strict=True))
+def _host(trace: Trace, process: int) -> _Host:
+    """The calls of a process, and its waits, which some captures hold alone."""
+    tables: list[tuple[Calls | Syncs, I32]] = [
+        (trace.calls, trace.calls.name),
+        (trace.syncs, -1 - trace.syncs.kind),
+    ]
+    parts = []
+    for table, name in tables:
+        mine = table.process == process
+        parts.append((table.start[mine], table.end[mine], table.thread[mine], name[mine].astype(np.int64)))
+    start, end, thread, names = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     order = np.argsort(start, kind="stable")
     label = np.unique(names, return_inverse=True)[1] + 1
-    return _Host(*(column[order] for column in (start, end, process, thread, label)))
+    return _Host(*(column[order] for column in (start, end, thread, label)))
 
 
 def _label_at(host: _Host, times: I64) -> I64:

@@ -272,28 +272,26 @@ def test_text_of_two_long_kinds_of_iterations_has_no_exponent(tmp_path, capsys):
     assert re.search(r"take 3\.5 s, the others 1\.5 s\.", capsys.readouterr().out)
 
 
-def test_one_iteration_has_no_spread(tmp_path, capsys):
+def marked(steps, work, kernels, ns):
+    """Steps that PyTorch's profiler marks: host work of `work` ns, then as many kernels of `ns`."""
     program = af.Program()
-    for step in range(2):
+    for step in range(steps):
         start = program.now
-        program.work(500_000)
-        program.launch("k", 100_000)
+        program.work(work)
+        for _ in range(kernels):
+            program.launch("k", ns)
         program.synchronize()
         program.range(f"ProfilerStep#{step}", start, program.now)
-    assert cli.main(["summary", "--input", str(program.write(tmp_path))]) == 0
+    return program
+
+
+def test_one_iteration_has_no_spread(tmp_path, capsys):
+    assert cli.main(["summary", "--input", str(marked(2, 500_000, 1, 100_000).write(tmp_path))]) == 0
     assert re.search(r"Seen over 1 of 2 iterations of [\d.]+ us, without the last", capsys.readouterr().out)
 
 
 def test_many_small_kernels_are_counted_in_full(tmp_path, capsys):
-    program = af.Program()
-    for step in range(3):
-        start = program.now
-        program.work(40_000_000)
-        for _ in range(12_345):
-            program.launch("k", 900)
-        program.synchronize()
-        program.range(f"ProfilerStep#{step}", start, program.now)
-    assert cli.main(["summary", "--input", str(program.write(tmp_path))]) == 0
+    assert cli.main(["summary", "--input", str(marked(3, 40_000_000, 12_345, 900).write(tmp_path))]) == 0
     assert "most of all k of 0.9 us (12,345 of 12,345 an iteration)" in capsys.readouterr().out
 
 

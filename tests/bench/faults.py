@@ -3,8 +3,9 @@
     python tests/bench/faults.py [--minutes 20] [--forked] [WORKLOAD...]
 
 Makes the builds of `faults.toml` that have no verdict on this machine yet: those without a fault first, then
-the usual strengths, then the weak ones, and last those anew of which base was not there to run again. HEAD is
-measured, in a checkout of its own, so that base can be run again; a missing baseline is recorded by a
+the usual strengths, then the weak ones. These are settled by fresh runs of head alone where the baseline is
+of another commit, which takes a third of the time; last come those that were, anew with that commit as base.
+HEAD is measured, in a checkout of its own, so that base can be run again; a missing baseline is recorded by a
 workload's first build. The raw figures are written after each build, docs/faults.md at the end: a call that
 is ended early loses one build, and the next one goes on.
 """
@@ -28,6 +29,7 @@ import fault_page
 from record import parents
 
 from ai_prof.baselines.files import write_file
+from ai_prof.cli import settings
 from ai_prof.errors import AiProfError
 from ai_prof.gate.model import Evidence
 from ai_prof.runs import base, checkout
@@ -58,6 +60,13 @@ class Cell(NamedTuple):
 
     workload: str
     fault: str | None
+
+
+class Missing(NamedTuple):
+    """The builds that were never made, and those to be made anew with base."""
+
+    never: list[Cell]
+    alone: list[Cell]
 
 
 def cells(plan: Plan, workloads: Iterable[Workload]) -> list[Cell]:
@@ -102,12 +111,12 @@ def head_checkout(root: Path, held: contextlib.ExitStack) -> Path:
     return base.worktree(root, commit, None, 0.0, held).root
 
 
-def missing(plan: Plan, scene: Scene, rows: Iterable[fault_page.Row]) -> list[Cell]:
-    """The cells that can be run here and have no verdict of this kind of machine, or one without base."""
+def missing(plan: Plan, scene: Scene, rows: Iterable[fault_page.Row]) -> Missing:
+    """The cells that can be run here and have no verdict of this kind of machine, or one of head alone."""
     done = {row.key: row for row in fault_page.latest(rows) if row.done}
     found = [(done.get((scene.machine_key, *cell)), cell) for cell in cells(plan, scene.ready)]
     never = [cell for row, cell in found if row is None]
-    return never + [cell for row, cell in found if row is not None and row.evidence is Evidence.REPEATED]
+    return Missing(never, [c for row, c in found if row is not None and row.evidence is Evidence.REPEATED])
 
 
 def build(request: Request, cell: Cell, *, forked: bool) -> fault_page.Row:
@@ -136,17 +145,19 @@ def run(request: Request, plan: Plan, raw: Path, minutes: float, *, forked: bool
     """
     end = time.monotonic() + 60 * minutes
     rows, scene = load(raw), prepare(request)
-    todo = missing(plan, scene, rows)
-    made: dict[str, float] = {}
+    never, alone = missing(plan, scene, rows)
+    todo = [*((cell, None) for cell in never), *((cell, request.build) for cell in alone)]
+    made: dict[tuple[str, str | None], float] = {}
     left = len(todo)
     with forks(scene, wanted=forked) as pythons:
-        for cell in todo:
-            name = (cell.fault or "").partition("=")[0]
-            if time.monotonic() + made.get(name, 0.0) >= end:
+        for cell, command in todo:
+            kind = ((cell.fault or "").partition("=")[0], command)
+            if time.monotonic() + made.get(kind, 0.0) >= end:
                 continue
             python = pythons.get(cell.workload)
-            row = build(replace(request, python=python or request.python), cell, forked=python is not None)
-            made[name] = max(made.get(name, 0.0), row.seconds)
+            this = replace(request, python=python or request.python, build=command)
+            row = build(this, cell, forked=python is not None)
+            made[kind] = max(made.get(kind, 0.0), row.seconds)
             rows.append(row)
             left -= 1
             save(raw, rows)
@@ -164,6 +175,7 @@ def measure(options: argparse.Namespace, plan: Plan, tree: Path) -> None:
         names=tuple(options.workload),
         device=options.device,
         python=options.python,
+        build=settings.load(tree).build,
         record=True,
     )
     try:

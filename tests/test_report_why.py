@@ -61,6 +61,38 @@ def test_an_iteration_that_takes_no_longer_is_told_after_the_place_that_failed()
     assert last.startswith("An iteration takes no longer, but the device works ")
 
 
+def test_where_only_a_place_failed_it_is_told_before_times_that_may_be_chance():
+    workload = verdicts.regressed_by_time()
+    place = msgspec.structs.replace(
+        verdicts.cell("host_profile", reason=Reason.REGRESSED),
+        unit="us", place="host time between gemm and relu (operation 3)", baseline=144.0, candidate=339.0,
+    )  # fmt: skip
+    workload.cells = [verdicts.cell("iteration_ms", 0.01, p_adjusted=0.6), place]
+    first, second, *_ = cause.sentences(workload)
+    assert first == (
+        "Host time between gemm and relu grew from 144.0 µs to 339.0 µs an iteration, and the device waits "
+        "for it."
+    )
+    assert "which may be chance" in second
+    workload.cells.append(verdicts.cell("gap_ms", 0.5, reason=Reason.REGRESSED))
+    assert cause.sentences(workload)[0] == second
+
+
+def test_a_pause_of_the_host_is_told_before_the_overlap_that_it_costs():
+    workload = verdicts.regressed_by_time()
+    workload.cells.append(verdicts.cell("copy_compute_overlap", -0.5, reason=Reason.REGRESSED))
+    assert cause.sentences(workload)[0].endswith("while the host prepares input.")
+    assert cause.sentences(workload)[-1].startswith("Copies run beside kernels for")
+
+
+def test_a_changed_structure_that_costs_no_time_says_what_changed():
+    graphs = StructureChange(name="graph_launches", baseline=1, candidate=0, reason=Reason.STRUCTURE_CHANGED)
+    workload = verdicts.workload(reason=Reason.STRUCTURE_CHANGED, structure=[graphs])
+    said = "Each iteration has 1 fewer graph launch: its kernels are launched one by one."
+    assert cause.sentences(workload) == [said]
+    assert view.explanation(workload) == said
+
+
 def test_more_work_says_which_kernel_and_no_time_that_did_not_change():
     assert cause.sentences(verdicts.regressed_by_structure()) == [
         (
@@ -114,6 +146,10 @@ def test_a_count_that_grew_less_than_the_iteration_is_said_last():
     first, *_, last = cause.sentences(workload)
     assert first.startswith("An iteration takes 4.576 ms longer: the device waits 4.700 ms longer")
     assert last == "Each iteration has 5 more kernels."
+    # Half as many again for an iteration that is longer by two thirds: launches cost more than their share.
+    workload.confirm_head = verdicts.runs("torch_decode", 6, stage=2, turn=1, slower=1.67, causes={"data": 6})
+    workload.structure = [msgspec.structs.replace(few, candidate=576)]
+    assert cause.sentences(workload)[0] == "Each iteration has 192 more kernels."
     workload.structure = [msgspec.structs.replace(few, candidate=1718)]
     assert cause.sentences(workload)[0] == "Each iteration has 1,334 more kernels."
 

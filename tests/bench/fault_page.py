@@ -26,11 +26,13 @@ runs of base and head where the screen flagged. Written by `nox -s faults` from
 
 *Named first* says whether the first sentence that the report says of the workload names what the fault does
 (`tests/bench/faults.toml` holds the words looked for). A build without a fault must pass. A delay of the host
-that the device never feels is no regression: the gate warns of its place, which counts as found."""
+that the device never feels is no regression, nor is another structure that takes no longer: the gate tells of
+them, which counts as found."""
 NOTHING_YET = "Nothing was measured yet."
 COLUMNS = ("workload", "fault", "verdict", "named first", "what is said first", "evidence", "runs", "minutes")
 # What is to be tried again: no verdict came of it.
 OPEN = frozenset({Reason.INCONCLUSIVE, Reason.INVALID_ENVIRONMENT, Reason.CAPTURE_INCOMPLETE, Reason.FAILED})
+TOLD = frozenset({Reason.REGRESSED, Reason.STRUCTURE_CHANGED})  # whose sentences say what happened
 LONGEST = 160
 
 
@@ -85,13 +87,13 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the gate did with the build what it should: pass it, or find its fault."""
         if row.fault is None:
             return row.reason in {Reason.PASS, Reason.IMPROVED}
-        return row.reason is Reason.REGRESSED or bool(row.warned)
+        return row.reason in TOLD or bool(row.warned)
 
     def named(self, row: Row) -> bool:
         """Whether the fault was found, and what is said first names it; a warning names the host's place."""
         fault = (row.fault or "").partition("=")[0]
         return self.found(row) and (
-            row.reason is not Reason.REGRESSED or bool(re.search(self.of(row.workload, fault), row.said))
+            row.reason not in TOLD or bool(re.search(self.of(row.workload, fault), row.said))
         )
 
 

@@ -21,6 +21,7 @@ NEARLY_ALL, MOSTLY = 0.9, 0.6  # a cause with this share of the longer wait is n
 HOST_TOLD = 1.1  # a host this much slower or faster is worth a word
 TELLING = 0.2  # a part is named from this share of the larger one on
 APART = 0.1  # the median iteration is told beside the mean one where it grew otherwise
+PAUSES = ("data", "host")  # causes of gaps in which the host does something else
 SITES = 3  # places of synchronizes that are named
 _EXPLAINED = frozenset({Reason.REGRESSED, Reason.INCONCLUSIVE})
 _WAITS = {
@@ -44,15 +45,20 @@ def sentences(workload: WorkloadVerdict) -> list[str]:
     """Say what made an iteration longer, what its longer time goes to, then where; [] for a pass.
 
     First comes what an iteration does more, where that can be why, then the overlap that it costs: a
-    synchronize keeps copies and kernels apart. Of an iteration that takes no longer the place matters more.
+    synchronize keeps copies and kernels apart, and a pause of the host leaves them nothing to run beside. Of
+    an iteration that takes no longer the place matters more, and where only a place failed, that one does.
     """
+    if workload.reason is Reason.STRUCTURE_CHANGED:
+        return [said for said in [_counts(workload)] if said]
     if workload.reason not in _EXPLAINED:
         return []
     counts = _counts(workload)
     changed = [said for said in places.sentences(workload.explained) if said.split(":")[0] not in counts]
-    time = [_time(workload)]
-    rest = [_overlap(workload), *(time + changed if _grown(workload) else changed + time)]
-    told = [counts, *rest] if _by_count(workload) else [*rest, counts]
+    time, overlap = [_time(workload)], [_overlap(workload)]
+    where = time + changed if _grown(workload) else changed + time
+    rest = where + overlap if _paused(workload) else overlap + where
+    alone = [_only_place(workload)]
+    told = [counts, *alone, *rest] if _by_count(workload) else [*alone, *rest, counts]
     return [sentence for sentence in (*told, *_accepted(workload)) if sentence]
 
 
@@ -102,14 +108,14 @@ def _kind(workload: WorkloadVerdict) -> str:
 
 
 def _by_count(workload: WorkloadVerdict) -> bool:
-    """Whether a count grew by no smaller a share than the iteration: one that grew less cannot be why.
+    """Whether a count grew by most of the iteration's share: one that grew less cannot be why.
 
     A further synchronize can cost any time, and so can kernels that were launched as a graph.
     """
     pair = gaps.compared(gaps.splits(workload))
-    before, after = (side.iteration_ms for side in pair) if pair else (1.0, 1.0)
+    grown = MOSTLY * (pair[1].iteration_ms / pair[0].iteration_ms - 1) if pair else 0.0
     return out_of_graphs(workload.structure) or any(
-        change.name == "syncs" or change.candidate * before >= change.baseline * after
+        change.name == "syncs" or change.candidate >= change.baseline * (1 + grown)
         for change in workload.structure
         if change.candidate > change.baseline and not change.name.startswith(words.KERNEL)
     )
@@ -134,6 +140,27 @@ def _overlap(workload: WorkloadVerdict) -> str:
             before, after = fmt.value(cell.baseline, cell.unit), fmt.value(cell.candidate, cell.unit)
             return f"Copies run beside kernels for {after} of their time instead of {before}."
     return ""
+
+
+def _only_place(workload: WorkloadVerdict) -> str:
+    """Name the place that failed, the one that grew most, where nothing else of the workload did."""
+    worse = [cell for cell in workload.cells if cell.reason in _EXPLAINED]
+    if not worse or not all(cell.place for cell in worse):
+        return ""
+    most = max(worse, key=lambda cell: (cell.candidate or 0.0) - (cell.baseline or 0.0))
+    before, after = (why_view.time(value or 0.0) for value in (most.baseline, most.candidate))
+    felt = ", and the device waits for it" if most.metric == "host_profile" else ""
+    return f"{words.place(most.place)} grew from {before} to {after} an iteration{felt}."
+
+
+def _paused(workload: WorkloadVerdict) -> bool:
+    """Whether most of the longer time is a wait for a host that does something else."""
+    pair = gaps.compared(gaps.splits(workload))
+    if pair is None:
+        return False
+    longer = pair[1].iteration_ms - pair[0].iteration_ms
+    pause = sum(pair[1].parts.get(each, 0.0) - pair[0].parts.get(each, 0.0) for each in PAUSES)
+    return pause >= max(MOSTLY * longer, _least(pair[0]))
 
 
 def _grown(workload: WorkloadVerdict) -> bool:

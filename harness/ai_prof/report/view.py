@@ -141,7 +141,7 @@ def metric_row(workload: str, cell: Cell) -> Row:
         p = f"{fmt.probability(cell.p)} raw"
     place = cell.metric in METRICS and METRICS[cell.metric].role == "profile" and cell.baseline is not None
     scale, shown = (cell.baseline or 0.0, fmt.DELTA + unit) if place else (1.0, unit)
-    named = _place(cell.place) if place else ""
+    named = words.place(cell.place) if place else ""
     return Row(
         workload=workload,
         key=cell.metric,
@@ -163,13 +163,6 @@ def metric_row(workload: str, cell: Cell) -> Row:
         cut_up=_cut_up(cell),
         size=0.0 if place else abs(cell.effect or 0.0),
     )
-
-
-def _place(place: str) -> str:
-    """Begin a place's name like a row's, and say of how many operations it is the first."""
-    name, _, where = place.rpartition(" (")
-    count = re.match(r"\d+ operations", where)
-    return name[:1].upper() + name[1:] + (f" ({count[0]})" if count else "")
 
 
 def _cut_up(cell: Cell) -> bool:

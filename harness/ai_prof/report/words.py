@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from ai_prof.gate.metrics import METRICS
@@ -142,6 +143,13 @@ def metric(key: str) -> str:
         return key
     label = METRICS[key].label
     return label[0].upper() + label[1:]
+
+
+def place(name: str) -> str:
+    """Begin a place's name like a row's, and say of how many operations it is the first."""
+    said, _, where = name.rpartition(" (")
+    count = re.match(r"\d+ operations", where)
+    return said[:1].upper() + said[1:] + (f" ({count[0]})" if count else "")
 
 
 def counted(key: str) -> str:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ai_prof.timeline.device import device_timeline
+from ai_prof.timeline.evidence import evidence
 from ai_prof.trace.readers import native
 
 
@@ -49,6 +50,34 @@ def test_a_training_loop(tmp_path, calls, evaluate, log):
     assert found.confidence > 0.5
     assert found.count == 30
     assert found.starts.tolist() == program.starts
+
+
+def solve(program, iterations, steps):
+    """Time steps that each upload a value, and one value read back after the last."""
+    for _ in range(iterations):
+        program.work(50_000)
+        program.iteration()
+        for _ in range(steps):
+            program.copy(af.HTOD, 2_000)
+            program.launch("excite", 3_000)
+            program.launch("advance", 20_000)
+        program.launch("energy", 5_000)
+        program.copy(af.DTOH, 2_000)
+        program.synchronize()
+
+
+@pytest.mark.parametrize(
+    ("counted", "found"), [(None, 600), (600, 600), (30, 30), (28, 30), (33, 30), (7, 600), (0, 600)]
+)
+def test_a_program_that_counts_its_iterations_decides_what_repeats_inside_one(tmp_path, counted, found):
+    program = af.Program()
+    solve(program, 30, 20)
+    trace = native.read([program.write(tmp_path)])
+    seen = evidence(trace, counted)
+    assert abs(seen.iterations - found) <= 1
+    if found == 30:
+        assert seen.structure["kernels"] == 41
+        assert device_timeline(trace, 0, counted=counted).iterations.starts.tolist() == program.starts
 
 
 def decode(program, tokens, layers, *, readback, wait=False):

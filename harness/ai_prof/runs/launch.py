@@ -152,7 +152,7 @@ def with_evidence(run: Run, trace: Trace) -> Run:
 
     Its aligned profile goes into a file in the capture's folder, and the run names it.
     """
-    seen = evidence(trace)
+    seen = evidence(trace, (run.reported or {}).get("iterations"))
     lost = any(loss.lost for loss in trace.source.losses.values())
     if seen.problems:
         return _failed(run, _problem(trace, lost=lost), "; ".join(seen.problems))

@@ -43,10 +43,12 @@ class DeviceTimeline:
         return max(self.iterations.count, 1)
 
 
-def device_timeline(trace: Trace, device: int, window: Window = "auto") -> DeviceTimeline:
-    """Analyse one device, which must have done some work."""
+def device_timeline(
+    trace: Trace, device: int, window: Window = "auto", counted: int | None = None
+) -> DeviceTimeline:
+    """Analyse one device, which must have done some work; `counted` iterations, as the program says."""
     operations = device_operations(trace, device)
-    iterations = find_iterations(trace, operations, device)
+    iterations = find_iterations(trace, operations, device, counted)
     whole = iterations.window if window == "auto" else None
     low, high = whole or (int(operations.start.min()), int(operations.end.max()))
     spent = busy(operations, low, max(high, low + 1))  # a window of no length has no shares

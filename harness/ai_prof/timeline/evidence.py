@@ -47,17 +47,20 @@ class RunEvidence:
     profile: Profile | None = None
 
 
-def evidence(trace: Trace) -> RunEvidence:
-    """Figures of one run for the gate; a run without GPU work has no metrics and says so in `problems`."""
-    return evidence_of(trace, working_timelines(trace))
+def evidence(trace: Trace, counted: int | None = None) -> RunEvidence:
+    """Figures of one run for the gate; a run without GPU work has no metrics and says so in `problems`.
+
+    `counted` is how many iterations the program says that it made.
+    """
+    return evidence_of(trace, working_timelines(trace, counted))
 
 
-def working_timelines(trace: Trace) -> list[DeviceTimeline]:
+def working_timelines(trace: Trace, counted: int | None = None) -> list[DeviceTimeline]:
     """The devices that a run is judged by.
 
     A device beside the work (one small copy at start-up) has no iterations and says nothing of them.
     """
-    timelines = [device_timeline(trace, device) for device in busy_devices(trace)]
+    timelines = [device_timeline(trace, device, counted=counted) for device in busy_devices(trace)]
     return [t for t in timelines if t.iterations.window] or timelines
 
 

@@ -70,14 +70,20 @@ class Iterations:
         return int(self.starts[self.warm_up]), int(self.starts[-1])
 
 
-def find_iterations(trace: Trace, operations: Operations, device: int) -> Iterations:
-    """The iterations of a device's main process; method "none" and no rows rather than a guess."""
+def find_iterations(
+    trace: Trace, operations: Operations, device: int, counted: int | None = None
+) -> Iterations:
+    """The iterations of a device's main process; method "none" and no rows rather than a guess.
+
+    Markers say where they are; without, how often the program says that it iterated, `counted`, decides
+    between a period and what repeats inside it.
+    """
     sequence = launch_sequence(trace, operations, device)
     marked = marked_starts(trace, operations, sequence)
     if marked is not None:
         method, rows = marked
         return _iterations(operations, sequence, rows, (method, 1.0), last_whole=True)
-    found = _most_periodic(trace, operations, sequence)
+    found = _most_periodic(trace, operations, sequence, counted)
     if found is None:
         nothing = np.zeros(0, np.int64)
         order = (sequence.token, sequence.operation)
@@ -109,7 +115,7 @@ def _iterations(
 
 
 def _most_periodic(
-    trace: Trace, operations: Operations, sequence: Sequence
+    trace: Trace, operations: Operations, sequence: Sequence, counted: int | None
 ) -> tuple[Sequence, Period] | None:
     """The period of the whole sequence, or of a coarser one where that is irregular.
 
@@ -118,7 +124,7 @@ def _most_periodic(
     """
     best: tuple[Sequence, Period] | None = None
     for candidate in _coarser(trace, operations, sequence):
-        period = find_period(candidate)
+        period = find_period(candidate, counted)
         if period and (best is None or period.explained > best[1].explained):
             best = candidate, period
         if best and best[1].explained >= _SURE:

@@ -30,6 +30,7 @@ _LASTING = 0.3  # share of the sequence that the steady span must cover
 _NEAR = 0.1  # pieces within this share of the period's size are the same iteration, slightly changed
 _LIKE = 0.6  # extra work that mostly repeats the iteration's own kernels (an evaluation) is no new period
 _LARGE, _LOGGING = 200, 0.02  # what adds so little to an iteration of so many rows is logging
+_COUNTED = 0.2  # a program's own count leaves out warm-up, and a capture may miss some
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +61,12 @@ class _Pieces:
     hash: npt.NDArray[np.uint64]
 
 
-def find_period(sequence: Sequence) -> Period | None:
+def find_period(sequence: Sequence, counted: int | None = None) -> Period | None:
     """The iteration of a sequence; None when no period explains half of it. n log n.
 
     Rows of equal `launch` > 0 were asked for by one call: what repeats inside one launch of a graph is a
-    layer.
+    layer. Where the period found comes not about as often as the program has `counted` iterations, and
+    another does, it is that.
     """
     token = sequence.token
     if len(token) < 2 * MIN_PIECES:
@@ -81,7 +83,16 @@ def find_period(sequence: Sequence) -> Period | None:
     for larger in candidates[1:]:
         if _is_layer(token, chosen, larger):
             chosen = larger
-    return chosen
+    return chosen if counted is None else _as_counted(chosen, candidates, counted)
+
+
+def _as_counted(chosen: Period, candidates: list[Period], counted: int) -> Period:
+    def fits(period: Period) -> bool:
+        return abs(len(period.anchors) - counted) <= _COUNTED * counted
+
+    if fits(chosen):
+        return chosen
+    return max(filter(fits, candidates), key=lambda period: period.explained, default=chosen)
 
 
 def familiar(sequence: Sequence, period: Period) -> float:

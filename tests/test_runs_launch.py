@@ -157,6 +157,16 @@ def test_the_harness_obeys_no_project_of_the_caller(tmp_path, monkeypatch):
     assert run.problem is Reason.NO_GPU_WORK
 
 
+def test_a_workload_may_run_a_pytest_of_its_own(tmp_path):
+    code = "import os; print([name for name in os.environ if name.startswith('PYTEST_')])"
+    first = job(tmp_path, code)
+    own = replace(first, workload=replace(first.workload, env={"PYTEST_ADDOPTS": "-q"}))
+    jobs = [first, replace(own, side="base", order=4, capture=tmp_path / "own")]
+    measure.measure(measure.Plan(jobs=jobs, folder=tmp_path / "out", progress=False))
+    assert (tmp_path / "capture" / "stdout.txt").read_text() == "[]\n"
+    assert (tmp_path / "own" / "stdout.txt").read_text() == "['PYTEST_ADDOPTS']\n"
+
+
 def test_a_harness_that_breaks_says_where_to_look(tmp_path):
     plan = measure.Plan(jobs=[job(tmp_path, "")], folder=tmp_path / "out")
     (tmp_path / "capture").write_text("in the way")

@@ -208,8 +208,12 @@ def _problem(trace: Trace, *, lost: bool) -> Reason:
 
 
 def _base_environment(job: Job) -> dict[str, str]:
-    """The environment of the workload. GPUs are numbered as NVML numbers them, unless it says otherwise."""
-    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ, **job.workload.env}
+    """The environment of the workload. GPUs are numbered as NVML numbers them, unless it says otherwise.
+
+    Without pytest's variables, which are those of the pytest that launches it: a workload may run one itself.
+    """
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **inherited, **job.workload.env}
 
 
 def _failed(run: Run, problem: Reason, detail: str) -> Run:

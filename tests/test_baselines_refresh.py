@@ -73,6 +73,14 @@ def test_each_reason_refuses_and_says_what_to_do(changes, said):
     assert all("\n" not in reason for reason in reasons)
 
 
+def test_a_spread_on_a_busy_host_says_so():
+    for took, said in ((0.1, "%: find what disturbs"), (1.5, "%, while other programs kept 1.5 cores of")):
+        runs = [
+            make_run(order=i, kernel_time=3 + i / 5, environment={"foreign_cores": took}) for i in range(3)
+        ]
+        assert any(said in reason for reason in refusals(facts(runs=runs)))
+
+
 def test_kernels_of_other_names_may_be_of_chance_and_lower_no_strength():
     (reason,) = refusals(facts(verdict=changed("kernel:gemm")))
     assert reason.endswith("if its code is gone for good, remove it")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 LEAST_RUNS = 3
 SPREAD_LIMIT = 5.0  # kernel time's range over a session, in the table's standard deviations
 BUSY_SHARE = 0.5  # of the host's cores
+BUSY_CORES = 0.5  # of other programs, from which on a spread may be theirs
 
 _SETTLED = frozenset({Reason.PASS, Reason.IMPROVED, Reason.STRUCTURE_CHANGED, Reason.ACCEPTED})
 
@@ -67,13 +68,19 @@ def busy_host(runs: Sequence[Run], cores: int) -> str | None:
 
     No refusal: some hosts are shared for good.
     """
-    took = statistics.median([run.environment.get("foreign_cores", 0.0) for run in runs] or [0.0])
+    took = _taken(runs)
     if took < BUSY_SHARE * cores:
         return None
     return (
         f"other programs kept {took:.1f} of {cores} cores busy; such a baseline hides what comes after it: "
         "record it again on a quiet machine"
     )
+
+
+def _taken(runs: Sequence[Run]) -> float:
+    """How many of the host's cores other programs kept busy in most runs."""
+    took: list[float] = [run.environment.get("foreign_cores", 0.0) for run in runs]
+    return statistics.median(took or [0.0])
 
 
 def renewed(old: Baseline | None, runs: Sequence[Run], verdict: WorkloadVerdict | None) -> list[Run]:
@@ -234,6 +241,8 @@ def _unfit_runs(facts: RefreshFacts) -> list[str]:
     if len(facts.runs) < LEAST_RUNS:
         said.append(f"too few runs, {len(facts.runs)}: measure at least {LEAST_RUNS}")
     limit = SPREAD_LIMIT * PROVISIONAL_SD[facts.backend]["kernel_time_ms"]
+    took = _taken(facts.runs)
+    beside = f", while other programs kept {took:.1f} cores of the host busy" if took >= BUSY_CORES else ""
     for session in dict.fromkeys(run.session for run in facts.runs):
         metric = METRICS["kernel_time_ms"]
         values = run_values([run for run in facts.runs if run.session == session], metric, metric.floor)
@@ -241,7 +250,7 @@ def _unfit_runs(facts: RefreshFacts) -> list[str]:
         if spread > np.expm1(limit):
             said.append(
                 f"kernel time spread by {100 * spread:.1f} % between runs, over the limit of "
-                f"{100 * np.expm1(limit):.1f} %: find what disturbs the device, then measure again"
+                f"{100 * np.expm1(limit):.1f} %{beside}: find what disturbs the device, then measure again"
             )
     return said
 

@@ -208,7 +208,8 @@ def _settled(
     kept = [_kept(cell) for cell in verdict.cells if cell.metric not in measured]
     for cell in made:
         before = next((old for old in verdict.cells if old.metric == cell.metric), None)
-        if before is not None and before.flagged and cell.reason is not Reason.REGRESSED:
+        unproven = cell.reason is not Reason.REGRESSED and "warning" not in cell.notes
+        if before is not None and before.flagged and unproven:
             cell.notes = [*cell.notes, "flagged by the screen, not confirmed"]
     settled = msgspec.structs.replace(
         verdict,

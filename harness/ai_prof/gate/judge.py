@@ -21,6 +21,7 @@ _IDLE = frozenset({"gap", "gap_ms", "kernel_busy"})
 _SHARES = _IDLE | {"copy_compute_overlap"}
 _PLACES = frozenset({"host_profile", "kernel_profile"})
 _CARRIERS = ("gap", "copy_compute_overlap", "iteration_ms")
+UNFELT = "in most iterations the device idles no longer for it"
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Totals:
     items: Mapping[str, Comparison]
     rules: Rules
     more_kernels: bool = False
-    hidden: frozenset[str] = frozenset()  # places whose delay the device never feels
+    hidden: frozenset[str] = frozenset()  # places whose delay the device doesn't feel
     accepted: Mapping[str, Accepted] = field(default_factory=dict)
 
     def stored(self, key: str) -> Comparison | None:
@@ -59,7 +60,7 @@ class Totals:
         """Why a share or a place that moved the wrong way is none the worse: faster work leaves it behind."""
         key = item.metric.key
         if key in self.hidden:
-            return "the device never feels it, it idles no longer there"
+            return UNFELT
         if key in _SHARES | _PLACES and self.improved("iteration_ms"):
             return "the iteration got shorter"
         latency = self.stored("iteration_ms")
@@ -152,6 +153,7 @@ def _reading(totals: Totals, item: Comparison, alpha: float, p: float) -> tuple[
         said += ": within the noise"
     elif (excuse := totals.excused(item)) is not None:
         said += f": {excuse}"
+        notes = ["warning"] if key in totals.hidden else []
     elif totals.rules.policy_of(key) == "warn":
         said += ": worse, and the policy only warns"
         notes = ["warning"]

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from ai_prof.gate.comparison import Pair
+from ai_prof.gate.judge import UNFELT
 from ai_prof.gate.metrics import METRICS, Floor, Metric, Rules
 from ai_prof.gate.model import Cell, Evidence, Reason
 from ai_prof.gate.profile import (
@@ -104,7 +105,7 @@ def pairs(
 def hidden(
     examined: Examined, base: Sequence[Run], head: Sequence[Run], profiles: Mapping[str, Profile]
 ) -> frozenset[str]:
-    """The metrics whose flagged places delay the host and, in fresh runs, never the device."""
+    """The metrics whose flagged places delay the host and, in fresh runs, not the device."""
     old, new = _of(base, profiles), _of(head, profiles)
     if examined.reference is None or not old or not new:
         return frozenset()
@@ -173,7 +174,7 @@ def _cell(result: Compared, key: str, rules: Rules, *, provisional: bool) -> Cel
     cell.why = _why(finding, metric, floor)
     if not finding.felt:
         cell.notes = ["warning"]
-        cell.why += ": the device never feels it, it idles no longer there"
+        cell.why += f": {UNFELT}"
     elif rules.policy_of(key) == "warn":
         cell.notes = ["warning"]
         cell.why += ": worse, and the policy only warns"

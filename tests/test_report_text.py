@@ -350,3 +350,8 @@ def test_a_name_that_could_not_be_pasted_has_no_command(name):
     assert remedy.command(verdicts.build(workload), workload).startswith("ai-prof accept torch_decode ")
     workload.workload = name
     assert remedy.command(verdicts.build(workload), workload) == ""
+
+
+def test_a_p_that_nothing_corrects_says_so():
+    won = verdicts.cell(effect=-0.4, reason=Reason.IMPROVED, p=0.002, p_adjusted=None)
+    assert "p = 0.0020 uncorrected" in markdown.render(verdicts.build(verdicts.workload(cells=[won])))

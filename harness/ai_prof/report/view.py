@@ -138,7 +138,7 @@ def metric_row(workload: str, cell: Cell) -> Row:
     unit = cell.unit
     p = fmt.probability(cell.p_adjusted)
     if cell.p_adjusted is None and cell.p is not None:
-        p = f"{fmt.probability(cell.p)} raw"
+        p = f"{fmt.probability(cell.p)} uncorrected"
     place = cell.metric in METRICS and METRICS[cell.metric].role == "profile" and cell.baseline is not None
     scale, shown = (cell.baseline or 0.0, fmt.DELTA + unit) if place else (1.0, unit)
     named = words.place(cell.place) if place else ""

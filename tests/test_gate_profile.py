@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from dataclasses import replace
 
 import aiprof_file as af
@@ -15,7 +16,7 @@ from ai_prof.baselines.store import Baseline, Origin
 from ai_prof.errors import BaselineError
 from ai_prof.gate import decide, screen
 from ai_prof.gate.decide import Fresh
-from ai_prof.gate.metrics import Rules
+from ai_prof.gate.metrics import Floor, Rules
 from ai_prof.gate.model import Evidence, Reason
 from ai_prof.gate.profile import adjusted_us, compare, critical_value
 from ai_prof.gate.profile_align import align
@@ -352,6 +353,13 @@ def test_fresh_runs_without_profiles_leave_the_flag_open():
         [screened(old, new)], {"train": fresh}, rules={}, priors=PRIORS, profiles=by_digest(*old, *new)
     )[0]
     assert final.reason is Reason.INCONCLUSIVE
+
+
+def test_what_stands_out_by_less_than_the_floor_is_said_to():
+    program = decode(24)
+    old, new = program.runs(10), program.runs(3, delays={60: 100.0})
+    said = cell(screened(old, new, Rules(floors={"host_profile": Floor(absolute=500.0)}))).why
+    assert re.match(r"no place of the host stands out from the others by the floor of 500 us \(T \d", said)
 
 
 def test_a_delay_that_the_device_never_feels_only_warns():

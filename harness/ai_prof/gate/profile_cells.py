@@ -162,9 +162,11 @@ def _cell(result: Compared, key: str, rules: Rules, *, provisional: bool) -> Cel
     if finding is None:
         cell.missed_us = result.detectable_us
         seen = f"{result.detectable_us:.0f} us at one place"
+        # What is beyond the critical value and no finding is of less than the floor.
+        least = f" by the floor of {floor_text(metric, floor)}" if result.t >= result.critical else ""
         cell.why = (
-            f"{_NONE[key]} (T {result.t:.1f}, critical {result.critical:g}); {seen} would have been seen, "
-            f"a slowdown of all places alike not"
+            f"{_NONE[key]}{least} (T {result.t:.1f}, critical {result.critical:g}); {seen} would have "
+            f"been seen, a slowdown of all places alike not"
         )
         return cell
     cell.place = _named(finding).label

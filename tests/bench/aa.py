@@ -20,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -136,7 +135,7 @@ def draw(folders: Sequence[Path], builds: int) -> Drawn:
     runs: dict[str, list[Run]] = {}
     profiles: dict[str, Profile] = {}
     backends: set[Backend] = set()
-    for name, backend, mine, theirs in chain.from_iterable(map(stored, folders)):
+    for name, backend, mine, theirs in stored(folders):
         runs.setdefault(name, []).extend(mine)
         profiles |= theirs
         backends.add(backend)
@@ -147,16 +146,16 @@ def draw(folders: Sequence[Path], builds: int) -> Drawn:
     return Drawn(recordings=[folder.name for folder in folders], found=found)
 
 
-def stored(folder: Path) -> Iterator[tuple[str, Backend, list[Run], Mapping[str, Profile]]]:
-    """Each workload of a recording of record.py, or of a machine's folder of baselines."""
-    if (folder / "runs.jsonl").exists():
-        for source in campaign.recorded([folder]):
-            yield source.name, source.backend, source.runs[""], source.profiles
-        return
-    for path in sorted(folder.glob("*.json")):
-        baseline = store.load(folder.parent, folder.name, path.stem)
-        if baseline is not None:
-            yield path.stem, baseline.backend, baseline.runs, store.load_profiles(path, baseline)
+def stored(folders: Sequence[Path]) -> Iterator[tuple[str, Backend, list[Run], Mapping[str, Profile]]]:
+    """Each workload of recordings of record.py, all taken together, and of machines' folders of baselines."""
+    recordings = [folder for folder in folders if (folder / "runs.jsonl").exists()]
+    for source in campaign.recorded(recordings):
+        yield source.name, source.backend, source.runs[""], source.profiles
+    for folder in folders:
+        for path in sorted(folder.glob("*.json")):
+            baseline = store.load(folder.parent, folder.name, path.stem)
+            if baseline is not None:
+                yield path.stem, baseline.backend, baseline.runs, store.load_profiles(path, baseline)
 
 
 def page(rows: Sequence[Fresh | Drawn]) -> str:

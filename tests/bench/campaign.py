@@ -67,7 +67,8 @@ class Recorded:
 
     @property
     def faults(self) -> list[str]:
-        return sorted(fault for fault, runs in self.runs.items() if fault and len(runs) >= CANDIDATE)
+        """Those with launches beside a candidate's: fresh ones have to be more than three to fail."""
+        return sorted(fault for fault, runs in self.runs.items() if fault and len(runs) > CANDIDATE)
 
     def draw(self, seed: int, fault: str | None) -> Draw:
         rng = np.random.default_rng(seed)

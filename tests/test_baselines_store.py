@@ -79,6 +79,7 @@ def test_no_baseline_is_none(tmp_path):
         (lambda data: data.replace(b"T00:00:00+00:00", b"T00:00:00"), "is damaged"),
         (lambda data: data.replace(b"2026-01-01T00:00:00+00:00", b""), "is damaged"),
         (lambda data: re.sub(rb'"runs": \[.*\]', b'"runs": []', data, flags=re.DOTALL), "holds no runs"),
+        (lambda data: re.sub(rb'(\{"workload".*\},\n)', rb"\1\1", data, count=1), "holds a run twice"),
         (lambda data: data.replace(b'"workload": "train"', b'"workload": "other"'), "holds the baseline of"),
     ],
 )

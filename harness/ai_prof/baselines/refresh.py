@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from ai_prof.baselines.store import Baseline, Entry, Origin
+from ai_prof.baselines.store import Baseline, Entry, Origin, identity
 from ai_prof.errors import BaselineError
 from ai_prof.gate import drift
 from ai_prof.gate.acceptance import acceptable
@@ -129,14 +129,9 @@ def _still_there(facts: RefreshFacts, current: Baseline | None) -> bool:
     """Whether nothing but more runs came to the baseline since the verdict compared with it."""
     if facts.old is None or current is None:
         return facts.old is current
-    known = {_identity(run) for run in current.runs}
+    known = {identity(run) for run in current.runs}
     compared = facts.verdict.baseline_runs if facts.verdict is not None else facts.old.runs
-    return all(_identity(run) in known for run in compared)
-
-
-def _identity(run: Run) -> tuple[str, int, str]:
-    """What no two runs have in common: each build of a session counts its launches from 0."""
-    return run.session, run.order, run.started
+    return all(identity(run) in known for run in compared)
 
 
 def _anchor(facts: RefreshFacts, current: Baseline | None, origin: Origin) -> Anchor:

@@ -188,7 +188,15 @@ def _decode(data: bytes, path: Path) -> Baseline:
         raise BaselineError(f"{path}: is damaged ({error}): {remedy}") from error
     if not baseline.runs:
         raise BaselineError(f"{path}: holds no runs: {remedy}")
+    if len(set(map(identity, baseline.runs))) < len(baseline.runs):
+        # Each would count as a further launch, and launches as more alike than they are.
+        raise BaselineError(f"{path}: holds a run twice, as a merge may leave it: {remedy}")
     return baseline
+
+
+def identity(run: Run) -> tuple[str, int, str]:
+    """What no two runs of a workload have in common: each build of a session counts its launches from 0."""
+    return run.session, run.order, run.started
 
 
 def encode(baseline: Baseline) -> bytes:

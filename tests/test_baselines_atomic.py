@@ -84,6 +84,34 @@ def test_a_writer_killed_at_any_call_leaves_one_of_both_whole(tmp_path, call, wh
     assert len(list(path.parent.glob("*.npz"))) == 1
 
 
+def test_a_reader_whom_a_refresh_overtakes_reads_the_new_one(tmp_path, monkeypatch):
+    """Between its two reads the baseline is replaced, and the profiles that it named are gone."""
+    old, profiles = stored(1)
+    new, others = stored(7)
+    store.save(tmp_path, old, profiles)
+    load, refreshes = store.load, iter([(new, others)])
+
+    def overtaken(*args):
+        found = load(*args)
+        for one in refreshes:
+            store.save(tmp_path, *one)
+        return found
+
+    monkeypatch.setattr(store, "load", overtaken)
+    found, its_own = store.load_with_profiles(tmp_path, KEY, "train")
+    assert [run.metrics for run in found.runs] == [run.metrics for run in new.runs]
+    assert set(its_own) == {run.profile for run in new.runs}
+
+
+def test_profiles_that_are_gone_are_said(tmp_path):
+    one, profiles = stored(1)
+    path = store.save(tmp_path, one, profiles)
+    for file in path.parent.glob("*.npz"):
+        file.unlink()
+    with pytest.raises(BaselineError, match="restore both from git"):
+        store.load_with_profiles(tmp_path, KEY, "train")
+
+
 def test_two_writers_take_turns(tmp_path):
     """Each reads, adds one and writes: none is lost, however they meet."""
     path = tmp_path / "count"

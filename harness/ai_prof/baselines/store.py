@@ -138,6 +138,25 @@ def load(root: Path, machine_key: str, workload: str) -> Baseline | None:
     return baseline
 
 
+def load_with_profiles(
+    root: Path, machine_key: str, workload: str
+) -> tuple[Baseline, dict[str, Profile]] | None:
+    """The stored baseline and its runs' profiles, also where a refresh replaces both meanwhile; or None.
+
+    Raises as `load` and `load_profiles` do.
+    """
+    path, baseline = path_of(root, machine_key, workload), load(root, machine_key, workload)
+    if baseline is None:
+        return None
+    try:
+        return baseline, load_profiles(path, baseline)
+    except BaselineError:
+        replaced = load(root, machine_key, workload)
+        if replaced is None or replaced.profiles == baseline.profiles:
+            raise
+        return replaced, load_profiles(path, replaced)
+
+
 def paths(root: Path, machine_key: str | None = None) -> list[Path]:
     """Where the baselines of a machine lie, or of every machine."""
     found = root.glob("*/*.json") if machine_key is None else (root / machine_key).glob("*.json")

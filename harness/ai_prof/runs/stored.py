@@ -70,10 +70,10 @@ def load(
     stored = {}
     for name in names:
         for folder in folders:
-            baseline = store.load(folder, machine_key, name)
-            if baseline is not None:
+            found = store.load_with_profiles(folder, machine_key, name)
+            if found is not None:
+                baseline, profiles = found
                 path = store.path_of(folder, machine_key, name)
-                profiles = store.load_profiles(path, baseline)
                 paths = [path]
                 if own is not None and own.resolve() != folder.resolve():
                     paths.append(store.path_of(own, machine_key, name))

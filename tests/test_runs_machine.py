@@ -45,6 +45,13 @@ def test_a_boot_or_an_hour_starts_a_session(pause, session, same):
     assert (sessions.current(earlier, NOW, BOOT) == session) is same
 
 
+def test_what_another_machine_recorded_meanwhile_ends_no_session():
+    mine = run_at(NOW - timedelta(minutes=30), "20250301T113000Z-0a1b2c3d")
+    theirs = run_at(NOW - timedelta(minutes=5), "20250301T115500Z-ffffffff")
+    ahead = run_at(NOW + timedelta(minutes=5), "20250301T120500Z-eeeeeeee")  # its clock is
+    assert sessions.current([mine, theirs, ahead], NOW, BOOT) == mine.session
+
+
 def test_the_lock_is_held_against_other_processes(tmp_path):
     code = (
         "import sys; from pathlib import Path; from ai_prof.runs.host_lock import host_lock\n"

@@ -23,11 +23,12 @@ def boot_id() -> str:
 def current(earlier: Iterable[Run], now: datetime, boot: str) -> str:
     """The session that a run at `now` (aware) belongs to, given all runs that were kept before.
 
-    It is that of the latest earlier run, if this boot made it less than an hour ago, else a new one named
-    "<UTC time>-<boot id prefix>".
+    It is that of this boot's latest run, if that is less than an hour old, else a new one named
+    "<UTC time>-<boot id prefix>". What other machines added meanwhile ends no session of this one.
     """
-    latest = max(earlier, key=started, default=None)
-    if latest is not None and latest.session.endswith(f"-{boot[:8]}"):
+    ours = (run for run in earlier if run.session.endswith(f"-{boot[:8]}"))
+    latest = max(ours, key=started, default=None)
+    if latest is not None:
         pause = now - started(latest)
         if timedelta(0) <= pause < PAUSE:
             return latest.session

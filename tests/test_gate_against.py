@@ -196,6 +196,11 @@ def test_a_ref_that_names_nothing(project, ref):
         resolve(project.root, ref)
 
 
+def test_outside_of_git_no_ref_is_to_be_fetched(tmp_path):
+    with pytest.raises(UsageError, match="is not in git: there is no 'HEAD' to run"):
+        resolve(tmp_path, "HEAD")
+
+
 def test_a_shallow_clone_says_how_to_get_what_it_lacks(project):
     first = project.git("rev-parse", "HEAD")
     project.commit("second")

@@ -94,6 +94,8 @@ class Bases:
 def resolve(root: Path, ref: str) -> str:
     """The commit that `ref` names. Raises UsageError where it names none."""
     commit = _commit(root, ref)
+    if commit is None and git(root, "rev-parse", "--git-dir") is None:
+        raise UsageError(f"{root} is not in git: there is no {ref!r} to run")
     if commit is None:
         raise UsageError(f"{ref!r} names no commit of {root}: {_fetched(root)}, or name another")
     return commit

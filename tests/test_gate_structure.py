@@ -123,6 +123,30 @@ def test_each_difference_is_found_once_and_mirrored(one, two):
     assert worse.isdisjoint(c.name for c in back.worse)
 
 
+LEAK = [4.0] * 23 + [20.0] * 17
+EVEN = [4.0] * 40
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ([EVEN] * 3, [LEAK] * 3, "mean one is 2.7 times as long as its median one, the baseline's 1;"),
+        ([EVEN] * 3, [[4.0, 4.0, 4.0, 20.0] * 10] * 3, "mean one is 2 times as long"),
+        ([EVEN] * 3, [LEAK, EVEN, LEAK], None),  # the host's doing
+        ([EVEN, LEAK, EVEN], [LEAK] * 3, None),  # known before
+        ([EVEN] * 3, [[8.0] * 40] * 3, None),  # every iteration: the median tells
+        ([EVEN] * 3, [[]] * 3, None),
+        ([EVEN] * 3, [[0.0] * 40] * 3, None),
+    ],
+)
+def test_what_moves_no_median_is_told(before, after, told):
+    """A leak makes the last iterations slow, and the median one is as before."""
+    base, runs = ([make_run(iteration_ms=each) for each in side] for side in (before, after))
+    warned = compare(base, runs, NO_RULES, SLOW).warned
+    assert warned == [] if told is None else told in warned[0]
+    assert compare(base, runs, Rules(policy={"iteration_ms": "ignore"}), SLOW).warned == []
+
+
 @pytest.mark.parametrize(
     ("iterations", "latency", "told"),
     [

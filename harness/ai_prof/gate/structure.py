@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 DECISIVE_RUNS = 9
 DECISIVE_SESSIONS = 3
 MORE_ITERATIONS = 1.25  # times as many, in runs as much longer
+UNEVEN = 1.25  # times as long as before is the mean iteration, of its own run's median one
 
 _SINGULAR = {
     "kernels": "kernel",
@@ -45,8 +46,9 @@ class Speed(msgspec.Struct, frozen=True, kw_only=True):
 class Structure(msgspec.Struct, frozen=True, kw_only=True):
     """What the comparison found: `compared` counts of the table were constant on both sides.
 
-    `warned` says what is no pass, though nothing got worse: which counts vary in the candidate though its
-    `workload.toml` promises them constant, and that a run has more iterations.
+    `warned` says what is no pass, though nothing that is tested got worse: which counts vary in the candidate
+    though its `workload.toml` promises them constant, that a run has more iterations, and that some of them
+    take much longer.
     """
 
     changes: list[StructureChange]
@@ -97,6 +99,8 @@ def compare(
     if rules.policy_of("kernels") != "ignore":
         changes += _kernels(baseline, candidate)
     warned = [*_broken_promises(candidate, rules), *_more_iterations(baseline, candidate)]
+    if rules.policy_of("iteration_ms") != "ignore":
+        warned += _uneven_iterations(baseline, candidate)
     return Structure(changes=changes, compared=compared, notes=notes, warned=warned)
 
 
@@ -117,6 +121,25 @@ def _more_iterations(baseline: Sequence[Run], candidate: Sequence[Run]) -> list[
     return [
         f"{longer}, the baseline's has {had}: each is as before, and what is done twice would look like this"
     ]
+
+
+def _uneven_iterations(baseline: Sequence[Run], candidate: Sequence[Run]) -> list[str]:
+    """Say where fewer than half of the iterations got so much longer that the mean one did: no median tells.
+
+    By each run's own median, since a host that is slower as a whole slows both alike.
+    """
+    old, new = ([share for run in side if (share := _unevenness(run))] for side in (baseline, candidate))
+    if not old or not new or min(new) < UNEVEN * max(old):
+        return []
+    had, has = (f"{statistics.median(side):.2g}" for side in (old, new))
+    longer = f"a run's mean one is {has} times as long as its median one, the baseline's {had}"
+    return [f"some iterations take much longer: {longer}; medians don't show it"]
+
+
+def _unevenness(run: Run) -> float:
+    """How many times as long as the median iteration the mean one is; 0 where that is not known."""
+    middle = statistics.median(run.iteration_ms) if run.iteration_ms else 0.0
+    return statistics.fmean(run.iteration_ms) / middle if middle else 0.0
 
 
 def _seconds(runs: Sequence[Run]) -> float:

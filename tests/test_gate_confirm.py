@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ai_prof.errors import UsageError
-from ai_prof.gate import confirm
+from ai_prof.gate import confirm, judge
 from ai_prof.gate.comparison import holm, hommel
 from ai_prof.gate.metrics import Rules
+from ai_prof.gate.model import Evidence
 
 ONE_UP = np.array([1])
 
@@ -214,6 +215,11 @@ def test_a_mean_between_two_modes_decides_nothing():
     )
     assert latency.effect > 0.2
     assert not latency.real
+    totals = judge.Totals({"iteration_ms": latency}, Rules())
+    (cell,) = judge.cells(
+        totals, {"iteration_ms": 0.5}, alpha=0.01, evidence=Evidence.CONFIRMED, provisional=False
+    )
+    assert cell.why.endswith("by its medians below the floor of 1 % and 0.02 ms")
 
 
 def test_a_metric_that_one_launch_lacks_is_not_tested():

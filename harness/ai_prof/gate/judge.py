@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ai_prof.gate import acceptance
 from ai_prof.gate.metrics import Floor, Metric, Rules, Scale
 from ai_prof.gate.model import Cell, Evidence, Reason
-from ai_prof.gate.values import change, floor_text, number
+from ai_prof.gate.values import beyond_floor, change, floor_text, number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +21,8 @@ _IDLE = frozenset({"gap", "gap_ms", "kernel_busy"})
 _SHARES = _IDLE | {"copy_compute_overlap"}
 _PLACES = frozenset({"host_profile", "kernel_profile"})
 _CARRIERS = ("gap", "copy_compute_overlap", "iteration_ms")
+# What a change beyond the floor lacks that is not `real`.
+_NOT_REAL = {Evidence.CONFIRMED: "by its medians ", Evidence.REPEATED: "in one half of the runs "}
 UNFELT = "in most iterations the device idles no longer for it"
 
 
@@ -100,7 +102,7 @@ def cells(
     for key, compared in totals.items.items():
         item = compared if key in failing else totals.stored(key) or compared
         won = totals.improved(key) and key not in failing
-        reason, why, notes = _reading(totals, item, alpha, p[key])
+        reason, why, notes = _reading(totals, item, alpha, p[key], evidence)
         if key in failing:
             reason = Reason.INCONCLUSIVE if screening else Reason.REGRESSED
             why = f"{sentence(item)}, floor {floor_text(item.metric, item.floor)}"
@@ -131,7 +133,9 @@ def cells(
     return made
 
 
-def _reading(totals: Totals, item: Comparison, alpha: float, p: float) -> tuple[Reason, str, list[str]]:
+def _reading(
+    totals: Totals, item: Comparison, alpha: float, p: float, evidence: Evidence
+) -> tuple[Reason, str, list[str]]:
     """Reason, sentence and notes of a metric that doesn't fail."""
     key, said = item.metric.key, sentence(item)
     notes: list[str] = []
@@ -148,7 +152,9 @@ def _reading(totals: Totals, item: Comparison, alpha: float, p: float) -> tuple[
     elif totals.improved(key):
         said += ": better, but latency was not shown to fall"
     elif not item.real:
-        said += f": below the floor of {floor_text(item.metric, item.floor)}"
+        beyond = beyond_floor(item.floor, item.baseline, item.candidate)
+        by = _NOT_REAL.get(evidence, "") if beyond else ""
+        said += f": {by}below the floor of {floor_text(item.metric, item.floor)}"
     elif not item.worse or p > alpha:
         said += ": within the noise"
     elif (excuse := totals.excused(item)) is not None:

@@ -275,6 +275,17 @@ def test_terminal_prints_one_plain_line_a_workload_and_the_verdict():
     assert "\x1b" not in stream.getvalue()
 
 
+def test_a_log_says_what_disturbed_the_runs():
+    workload = verdicts.workload()
+    assert "busy" not in terminal.plain(verdicts.build(workload))
+    for run in workload.candidate_runs:
+        run.environment.update({"foreign_cores": 1.5, "slowdowns": ["thermal slowdown"]})
+    *_, thermal, busy, verdict, _ = terminal.plain(verdicts.build(workload)).splitlines()
+    assert thermal == "thermal slowdown: the device ran slower for it"
+    assert busy == "other programs kept up to 1.5 cores busy: host times vary with it"
+    assert verdict.startswith("Pass")
+
+
 def test_a_terminal_gets_a_table_and_no_foreign_escapes():
     stream = io.StringIO()
     terminal.render(verdicts.nasty(), Console(file=stream, force_terminal=True, width=100, color_system=None))

@@ -35,7 +35,8 @@ def badges(environments: Sequence[Mapping[str, Any]], cores: int) -> list[Badge]
     if "slowdowns" in seen:
         named = sorted({name for names in seen["slowdowns"] for name in names})
         none = "no throttling but by power" if capped else "no throttling"
-        shown.append(Badge(", ".join(named), "warn") if named else Badge(none, "pass"))
+        slowed = Badge(", ".join(named), "warn", "the device ran slower for it")
+        shown.append(slowed if named else Badge(none, "pass"))
     if capped:
         shown.append(Badge(f"power-capped in {fmt.plural(capped, 'run')}", "quiet", "normal under full load"))
     clocks = seen.get("sm_clock_mhz")

@@ -23,7 +23,7 @@ def badges(verdict: BuildVerdict) -> list[Badge]:
         for (label, tone), count, details in _strengths(verdict)
     ]
     shown = [*_machine_badges(verdict), *shown, _calibration(verdict), *_losses(verdict)]
-    shown += conditions.badges(_fresh_environments(verdict), int(verdict.machine.get("cores") or 0))
+    shown += _conditions(verdict)
     if any(workload.provisional for workload in verdict.workloads):
         shown.append(Badge("provisional verdicts", "warn", "a young baseline: marked where it applies"))
     if verdict.dirty:
@@ -32,6 +32,16 @@ def badges(verdict: BuildVerdict) -> list[Badge]:
         asked = "a failure is what this run asked for"
         shown.insert(0, Badge(f"fault switched on: {verdict.regress}", "warn", asked))
     return shown
+
+
+def disturbances(verdict: BuildVerdict) -> list[str]:
+    """Say what disturbed the runs: throttling, others on the GPU or on most of a core of the host."""
+    told = (badge for badge in _conditions(verdict) if badge.tone == "warn")
+    return [f"{badge.text}: {badge.detail}" if badge.detail else badge.text for badge in told]
+
+
+def _conditions(verdict: BuildVerdict) -> list[Badge]:
+    return conditions.badges(_fresh_environments(verdict), int(verdict.machine.get("cores") or 0))
 
 
 def _calibration(verdict: BuildVerdict) -> Badge:

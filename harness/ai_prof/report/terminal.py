@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ai_prof.gate.model import Reason
-from ai_prof.report import cause, remedy, view
+from ai_prof.report import cause, provenance, remedy, view
 from ai_prof.report import format as fmt
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ def _lines(verdict: BuildVerdict) -> list[str]:
 
 
 def _told(verdict: BuildVerdict) -> list[str]:
-    return [_single(line) for line in (*_remedies(verdict), *map(fmt.typeset, verdict.notes))]
+    said = (*provenance.disturbances(verdict), *map(fmt.typeset, verdict.notes))
+    return [_single(line) for line in (*_remedies(verdict), *said)]
 
 
 def _verdict(verdict: BuildVerdict) -> str:

@@ -369,6 +369,16 @@ def test_the_headline_follows_the_worst_workload():
     assert view.headline(unsettled)[0] == "1 of 1 workload flagged but not settled"
 
 
+def test_iterations_that_are_drawn_and_differ_otherwise_than_the_mean_ones_are_said_to():
+    slower = verdicts.regressed_by_time()
+    assert "These two differ" not in html.render(verdicts.build(slower))
+    why = verdicts.explained()
+    less = msgspec.structs.replace(why, after=verdicts.typical(stall_us=1200))
+    page = html.render(verdicts.build(msgspec.structs.replace(slower, explained=less)))
+    said = "These two differ by +1.000 ms; the mean iterations, by medians over all runs, by +4."
+    assert said in " ".join(Page(page).text.split())
+
+
 def test_a_slower_host_is_said_and_drawn():
     slow = verdicts.workload(host_factor=1.4)
     page = html.render(verdicts.build(slow))

@@ -233,7 +233,7 @@ def _untypical(workload: WorkloadVerdict, pair: tuple[gaps.Split, gaps.Split] | 
     if abs(drawn - mean) <= max(abs(mean), 0.05 * pair[0].iteration_ms) / 4:
         return ""
     told = (fmt.change(ms, fmt.DELTA + "ms") for ms in (drawn, mean))
-    return "They differ by {}, the mean iterations of all runs, in their medians, by {}.".format(*told)
+    return "These two differ by {}; the mean iterations, by medians over all runs, by {}.".format(*told)
 
 
 def _said(workload: WorkloadVerdict) -> str:

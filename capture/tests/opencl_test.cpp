@@ -258,6 +258,22 @@ void the_budget_is_kept_and_loss_counted() {
   CHECK(file.records<format::EndRecord>(format::kEnd).size() == 1);
 }
 
+// Also of what waits behind the bound, for work that never ends.
+void all_that_was_sent_is_accounted_for() {
+  constexpr std::uint64_t kSent = 10'000;
+  const auto files =
+      captured({{"AI_PROF_ENABLE", "1"}, {"AI_PROF_BUFFER_MB", "1"}, {"AI_PROF_LEVEL", "api"}}, [] {
+        Program program(fake_driver());
+        cl_command_queue queue = program.queue();
+        queue->stuck = true;
+        for (std::uint64_t i = 0; i < kSent; ++i) program.launch(queue);
+      });
+  const auto kernels = files.at(0).loss(format::kKernel);
+  CHECK(kernels.captured + kernels.budget_dropped + kernels.unfinished == kSent);
+  const auto calls = files.at(0).loss(format::kCall);
+  CHECK(calls.captured + calls.budget_dropped == kSent);
+}
+
 void a_forked_child_has_its_own_file() {
   const auto files = captured({{"AI_PROF_ENABLE", "1"}, {"AI_PROF_LEVEL", "api"}}, [] {
     Program program(fake_driver());
@@ -345,6 +361,7 @@ int main() {
   the_window_is_kept();
   settled_iterations_are_recorded();
   the_budget_is_kept_and_loss_counted();
+  all_that_was_sent_is_accounted_for();
   a_forked_child_has_its_own_file();
 #ifndef __SANITIZE_THREAD__  // which ends a child that starts a thread where one of its parent's was
   a_child_forked_while_another_thread_starts_the_capture_has_its_own();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <string>
 #include <thread>
 #include <utility>
@@ -209,7 +210,7 @@ milliseconds Capture::drain(Recorder& recorder) {
 
 void Capture::collect(Recorder& recorder) {
   for (bool more = true; more;) {
-    take_items(recorder);
+    take_items(recorder, most_pending_);
     take_devices(recorder);  // after the items, whose devices were known before them
     const bool was_full = pending_ >= most_pending_;
     poll_queues(recorder);
@@ -236,10 +237,10 @@ void Capture::poll_queues(Recorder& recorder) {
   });
 }
 
-void Capture::take_items(Recorder& recorder) {
+// What is not taken waits in the queue, and where that is full it is counted as dropped.
+void Capture::take_items(Recorder& recorder, std::size_t most_pending) {
   Item item;
-  // What is not taken waits in the queue, and where that is full it is counted as dropped.
-  while (pending_ < most_pending_ && items_.pop(item)) {
+  while (pending_ < most_pending && items_.pop(item)) {
     Queue* queue = item.queue;
     if (item.what == Item::What::kQueueGone) {
       queue->gone = true;
@@ -358,6 +359,8 @@ void Capture::calibrate(Recorder& recorder) {
 void Capture::finish(Recorder& recorder, format::EndReason) {
   current_.store(nullptr, std::memory_order_release);
   collect(recorder);
+  take_items(recorder, std::numeric_limits<std::size_t>::max());  // and what waits behind the bound
+  take_devices(recorder);
   for (Queue* queue : busy_) {
     for (const Item& item : queue->pending) {
       if (!add_if_done(recorder, item)) recorder.unfinished(block_of(item));

@@ -65,7 +65,7 @@ class Capture final : public Source {
   void turn_window(Recorder& recorder);
   [[nodiscard]] bool watching() const { return window_.state() == Window::State::kWatching; }
   void collect(Recorder& recorder);
-  void take_items(Recorder& recorder);
+  void take_items(Recorder& recorder, std::size_t most_pending);
   void take_devices(Recorder& recorder);
   void add_host_records(Recorder& recorder, const Item& item);
   void poll_queues(Recorder& recorder);

@@ -13,7 +13,9 @@
 #include "opencl/cl_abi.h"
 
 struct _cl_context {};
-struct _cl_device_id {};
+struct _cl_device_id {
+  std::atomic<int> references{1};
+};
 struct _cl_mem {};
 struct _cl_program {};
 struct _cl_kernel {
@@ -70,6 +72,11 @@ inline cl_int fake_device_info(cl_device_id, cl_uint what, std::size_t size, voi
   if (what == kDeviceName) return fake_text("Fake device", size, value, needed);
   if (what == kDeviceGlobalMemSize) return fake_answer(cl_ulong{1} << 30, size, value);
   return fake_answer(cl_uint{4}, size, value);
+}
+
+inline cl_int fake_retain_device(cl_device_id device) {
+  ++device->references;
+  return kSuccess;
 }
 
 inline cl_context fake_create_context(const cl_context_properties*, cl_uint, const cl_device_id*,
@@ -185,6 +192,7 @@ void set(std::array<void*, kSlots>& table, typename Signature<slot>::type functi
 inline std::array<void*, kSlots> fake_driver() {
   std::array<void*, kSlots> table{};
   set<kGetDeviceInfo>(table, fake_device_info);
+  set<kRetainDevice>(table, fake_retain_device);
   set<kCreateContext>(table, fake_create_context);
   set<kCreateCommandQueue>(table, fake_create_queue);
   set<kCreateCommandQueueWithProperties>(table, fake_create_queue_with);

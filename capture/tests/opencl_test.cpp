@@ -208,6 +208,15 @@ void nothing_is_kept_from_the_driver() {
   });
 }
 
+// Of a part of a device, nothing is left when its last reference goes.
+void a_device_stays_while_its_clock_is_read() {
+  captured({{"AI_PROF_ENABLE", "1"}}, [] {
+    Program program(fake_driver());
+    for (int i = 0; i < 3; ++i) program.call<kReleaseCommandQueue>()(program.queue());
+    CHECK(program.device.references == 2);
+  });
+}
+
 void the_window_is_kept() {
   const auto files =
       captured({{"AI_PROF_ENABLE", "1"}, {"AI_PROF_DELAY", "0.3"}, {"AI_PROF_DURATION", "0.3"}}, [] {
@@ -358,6 +367,7 @@ int main() {
   off_changes_nothing();
   the_program_sees_its_own_queues();
   nothing_is_kept_from_the_driver();
+  a_device_stays_while_its_clock_is_read();
   the_window_is_kept();
   settled_iterations_are_recorded();
   the_budget_is_kept_and_loss_counted();

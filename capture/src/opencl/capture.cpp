@@ -137,6 +137,8 @@ std::uint32_t Capture::device_id(cl_device_id device) {
   record.kind = format::kOpenCl;
   record.memory_bytes = info<kGetDeviceInfo, cl_ulong>(device, kDeviceGlobalMemSize, 0);
   record.units = info<kGetDeviceInfo, cl_uint>(device, kDeviceMaxComputeUnits, 0);
+  // Part of a device that the program lets go of is gone, and its clock is read until the end.
+  if (const auto retain = next<kRetainDevice>()) retain(device);
   device_handles_.push_back(device);
   new_devices_.emplace_back(record, device);
   return id;

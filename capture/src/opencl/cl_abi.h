@@ -96,6 +96,7 @@ enum Slot : std::size_t {
   kEnqueueReadBufferRect = 86,
   kEnqueueWriteBufferRect = 87,
   kEnqueueCopyBufferRect = 88,
+  kRetainDevice = 94,
   kCompileProgram = 98,
   kLinkProgram = 99,
   kEnqueueFillBuffer = 102,
@@ -143,6 +144,10 @@ struct Signature<kCreateCommandQueue> {
 template <>
 struct Signature<kCreateCommandQueueWithProperties> {
   using type = cl_command_queue (*)(cl_context, cl_device_id, const cl_properties*, cl_int*);
+};
+template <>
+struct Signature<kRetainDevice> {
+  using type = Refer<cl_device_id>;
 };
 template <>
 struct Signature<kRetainCommandQueue> {

@@ -273,6 +273,28 @@ void a_full_file_is_closed_and_counted() {
   CHECK(loss.captured + loss.budget_dropped == 10'000 && loss.budget_dropped > 0);
 }
 
+// A name that no longer fits takes its records with it, however small they are.
+void a_full_file_holds_no_record_without_its_name() {
+  const Folder folder;
+  Config config = config_for(folder);
+  config.max_file_bytes = 400'000;
+  auto* source = new Scripted;
+  source->first = [](Recorder& recorder) {
+    for (int i = 1; i <= 3; ++i) {
+      const std::string name(300'000, static_cast<char>('a' + i));
+      recorder.add(format::kKernel, kernel_at(i, i + 1, recorder.intern(name)));
+    }
+  };
+  Recorder* recorder = Recorder::start(config, *source, "cuda");
+  recorder->stop(format::kEndExit, kPatience);
+  const CaptureFile file = only_file(folder);
+  for (const auto& kernel : file.records<format::KernelRecord>(format::kKernel)) {
+    CHECK(file.name(kernel.name) != "?");
+  }
+  const format::LossRecord loss = file.loss(format::kKernel);
+  CHECK(loss.captured + loss.budget_dropped == 3 && loss.budget_dropped > 0);
+}
+
 void no_folder_no_recorder() {
   Config config;
   config.output = "/proc/none";
@@ -292,6 +314,7 @@ int main() {
   a_source_that_throws_ends_the_capture_alone();
   a_forked_child_leaves_the_file_alone();
   a_full_file_is_closed_and_counted();
+  a_full_file_holds_no_record_without_its_name();
   no_folder_no_recorder();
   return verdict();
 }

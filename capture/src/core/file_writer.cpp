@@ -146,7 +146,9 @@ FileWriter::Put FileWriter::block(format::BlockType type, std::uint32_t record_s
   format::BlockHeader header{type, record_size, count, 0};
   const std::size_t padding = (kAlignment - payload.size() % kAlignment) % kAlignment;
   const std::uint64_t size = sizeof header + payload.size() + padding;
-  if (max_bytes_ != 0 && !may_pass_bound(type) && offset_ + size + kReserve > max_bytes_) return Put::kFull;
+  const bool bounded = max_bytes_ != 0 && !may_pass_bound(type);
+  full_ = full_ || (bounded && offset_ + size + kReserve > max_bytes_);
+  if (full_ && bounded) return Put::kFull;
   header.crc = crc32c(payload, crc32c(bytes_of(header).first(offsetof(format::BlockHeader, crc))));
   const std::span<const std::byte> head = bytes_of(header);
   scratch_.assign(head.begin(), head.end());

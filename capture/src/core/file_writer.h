@@ -57,6 +57,7 @@ class FileWriter {
   std::uint64_t max_bytes_;
   std::uint64_t offset_ = 0;
   std::uint64_t write_errors_ = 0;
+  bool full_ = false;  // then nothing bounded is written any more: what follows may need what was refused
   MappedVector<std::byte> scratch_;  // the block at hand
 };
 

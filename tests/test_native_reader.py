@@ -132,6 +132,25 @@ def test_a_file_without_end_says_so(tmp_path):
     assert len(trace.kernels.start) == 1
 
 
+@pytest.mark.parametrize("cut", [af.CLOCK, af.KERNEL, af.CALL])
+def test_a_file_cut_in_a_flush_is_known_up_to_the_one_before(tmp_path, cut):
+    """Clocks and devices are written first, in a flush and between two, where kernels have filled a block."""
+    full = (256 << 10) // RECORDS[BlockType.KERNEL].itemsize + 1
+    one = af.Capture()
+    for starts in (range(1000, 2000, 100), range(3000, 3000 + full), range(10_000, 10_010)):
+        one.clock(1, 1, 5)
+        for start in starts:
+            one.kernel("k", start, start + 1)
+        if len(starts) < full:
+            one.call("cudaLaunchKernel", starts[-1] - 10, starts[-1] - 5)
+    *before, clock, kernels, calls = one.blocks(closed=False)
+    rest = {af.CLOCK: [clock], af.KERNEL: [clock, kernels], af.CALL: [clock, kernels, calls]}[cut]
+    path = tmp_path / "h-1-0.aiprof"
+    path.write_bytes(b"".join([*before, *rest])[:-8])
+    (process,) = native.read([path]).processes
+    assert process.known_until == 1900
+
+
 def test_a_capture_that_ended_for_an_error_is_not_whole(tmp_path):
     capture = small_capture()
     capture.meta(errors=["CUPTI's flush has not returned for 2 s"])

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <initializer_list>
 #include <thread>
 
@@ -26,6 +27,8 @@ using namespace ai_prof::test;
 
 std::atomic<bool> g_hold{false};
 std::atomic<bool> g_held{false};
+std::atomic<bool> g_die{false};  // once a full block of records is in the file
+constexpr std::size_t kFullBlock = 256 << 10;
 
 void wait_while(const std::atomic<bool>& flag) {
   while (flag.load()) std::this_thread::sleep_for(std::chrono::milliseconds{1});
@@ -36,7 +39,9 @@ void wait_while(const std::atomic<bool>& flag) {
 extern "C" ssize_t pwrite(int file, const void* bytes, std::size_t count, off_t at) {
   if (g_hold.load()) g_held.store(true);
   wait_while(g_hold);
-  return syscall(SYS_pwrite64, file, bytes, count, at);
+  const ssize_t written = syscall(SYS_pwrite64, file, bytes, count, at);
+  if (g_die.load() && count >= kFullBlock) std::raise(SIGKILL);
+  return written;
 }
 
 namespace {
@@ -141,6 +146,24 @@ void the_device_clock_is_found() {
   const auto call = *std::ranges::find(calls, kernel.correlation, &format::CallRecord::correlation);
   const std::int64_t queued = kernel.start - 1000 - device->source + device->monotonic;
   CHECK(queued >= call.start - 100'000 && queued <= call.end + 100'000);
+}
+
+void a_killed_program_leaves_no_times_without_their_clock() {
+  const Folder folder;
+  CHECK(in_child([&] {
+          setenv("AI_PROF_OUTPUT", folder.path.c_str(), 1);
+          setenv("AI_PROF_ENABLE", "1", 1);
+          g_die = true;
+          Program program(fake_driver());
+          cl_command_queue queue = program.queue();
+          std::this_thread::sleep_for(std::chrono::milliseconds{10});  // the recorder has looked, and rests
+          for (int i = 0; i < 10'000; ++i) program.launch(queue);
+          std::this_thread::sleep_for(std::chrono::seconds{30});
+        }) == -1);
+  const CaptureFile file(folder.files().at(0));
+  CHECK(!file.records<format::KernelRecord>(format::kKernel).empty());
+  const auto clocks = file.records<format::ClockRecord>(format::kClock);
+  CHECK(std::ranges::count(clocks, 0u, &format::ClockRecord::clock) > 0);
 }
 
 void level_kernel_leaves_calls_out() {
@@ -363,6 +386,7 @@ void the_loader_is_answered() {
 int main() {
   everything_is_recorded();
   the_device_clock_is_found();
+  a_killed_program_leaves_no_times_without_their_clock();
   level_kernel_leaves_calls_out();
   off_changes_nothing();
   the_program_sees_its_own_queues();

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <functional>
@@ -178,6 +179,31 @@ void a_killed_program_leaves_what_was_flushed() {
   CHECK(file.records<format::EndRecord>(format::kEnd).empty());
 }
 
+// What a block is filled with is written at once, and the program may be killed before the next flush.
+void the_clocks_and_devices_of_written_work_are_written() {
+  constexpr std::uint32_t kDevice = 3;
+  const Folder folder;
+  const int status = in_child([&] {
+    auto* source = new Scripted;
+    source->first = [](Recorder& recorder) {
+      format::DeviceRecord device{};
+      device.device = kDevice;
+      recorder.add(format::kDevice, device);
+      recorder.add(format::kClock, read_together(kDevice, realtime_ns));
+      for (int i = 0; i < 10'000; ++i) recorder.add(format::kKernel, kernel_at(1, 2));
+      std::raise(SIGKILL);
+    };
+    Recorder::start(config_for(folder), *source, "opencl");
+    std::this_thread::sleep_for(kPatience);
+  });
+  CHECK(status == -1);
+  const CaptureFile file = only_file(folder);
+  CHECK(!file.records<format::KernelRecord>(format::kKernel).empty());
+  const auto clocks = file.records<format::ClockRecord>(format::kClock);
+  CHECK(std::ranges::count(clocks, kDevice, &format::ClockRecord::clock) == 1);
+  CHECK(file.records<format::DeviceRecord>(format::kDevice).size() == 1);
+}
+
 void exit_closes_the_file() {
   const Folder folder;
   const int status = in_child([&] { Recorder::start(config_for(folder), *new Scripted, "cuda"); });
@@ -308,6 +334,7 @@ int main() {
   new_names_without_end_are_not_all_remembered();
   names_that_cannot_be_written_are_not_kept_for_ever();
   a_killed_program_leaves_what_was_flushed();
+  the_clocks_and_devices_of_written_work_are_written();
   exit_closes_the_file();
   a_stuck_driver_does_not_hold_the_exit();
   a_driver_at_work_is_waited_for();

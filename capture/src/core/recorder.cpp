@@ -282,7 +282,12 @@ void Recorder::append(format::BlockType type, std::span<const std::byte> record)
 void Recorder::write_batch(format::BlockType type) {
   Batch& batch = batches_[type];
   if (batch.count == 0) return;
-  write_pending_text();  // a reader of a cut file must find the names that the records use
+  // A reader of a cut file must find what the records refer to: names, devices, the clocks of their times.
+  write_pending_text();
+  if (type != format::kDevice && type != format::kClock) {
+    write_batch(format::kDevice);
+    write_batch(format::kClock);
+  }
   if (!write(type, batch.record_size, batch.count, batch.bytes)) {
     counts_[type].captured -= batch.count;
     budget_dropped(type, batch.count);

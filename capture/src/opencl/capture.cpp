@@ -307,8 +307,11 @@ void Capture::add_device_records(Recorder& recorder, const Item& item) {
   const Queue& queue = *item.queue;
   const std::int64_t start = profile(item.event, kProfilingCommandStart);
   const std::int64_t end = profile(item.event, kProfilingCommandEnd);
+  DeviceClock& clock = *clocks_[queue.device];
   if (item.correlation < kFirstObserved || item.correlation % kObserveEvery == 0) {
-    clocks_[queue.device]->observe(profile(item.event, kProfilingCommandQueued), item.start, item.end);
+    clock.observe(profile(item.event, kProfilingCommandQueued), item.start, item.end);
+  } else if (clock.can_choose()) {  // before the file holds times that are on it
+    clock.calibrate(recorder);
   }
   if (item.what == Item::What::kKernel) {
     format::KernelRecord kernel{};

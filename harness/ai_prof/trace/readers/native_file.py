@@ -34,6 +34,8 @@ class _Header(msgspec.Struct):
 
 
 DEVICE_WORK = (BlockType.KERNEL, BlockType.MEMCPY, BlockType.MEMSET)
+_AHEAD = {BlockType.DEVICE, BlockType.CLOCK}  # written before any block of other records
+_IN_ORDER = frozenset(RECORDS) - _AHEAD
 _CHECKED_FIELDS = 12  # bytes of a block's header that stand before its CRC
 _FULL_BATCH = 256 << 10  # bytes; records of one kind are written when they are that many, else in a flush
 
@@ -128,7 +130,7 @@ def read_file(path: Path) -> NativeFile:
     read = blocks[-1].end if blocks else 0
     whole = blocks[: _flushed(blocks, _type_at(data, read))]
     flushed = {kind: _collect(path, data, whole, kind) for kind in DEVICE_WORK}
-    if fault and any(block.type in RECORDS for block in blocks[len(whole) :]):
+    if fault and any(block.type in _IN_ORDER for block in blocks[len(whole) :]):
         fault += "; some kinds of records end before others"
     if fault is None and not len(records[BlockType.END]):
         fault = "it ended without closing: the program was killed, or the capture still runs"
@@ -215,11 +217,13 @@ def _flushed(blocks: list[_Block], following: int) -> int:
     """How many of the blocks reach up to the end of the last flush; `following` is the type of the next one.
 
     A flush writes the records of all kinds that wait, in the order of their types, and ends where the types
-    rise no further. Between two of them, only blocks of a full batch are written.
+    rise no further. Between two of them, only blocks of a full batch are written. What is
+    written ahead of either tells nothing.
     """
+    following = following if following not in _AHEAD else 0
     for number in range(len(blocks) - 1, -1, -1):
         block = blocks[number]
-        if block.type not in RECORDS:
+        if block.type not in _IN_ORDER:
             continue
         if following <= block.type and block.record_size * block.count < _FULL_BATCH:
             return number + 1

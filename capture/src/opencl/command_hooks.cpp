@@ -38,7 +38,8 @@ Item launch(Call call, cl_kernel kernel, cl_uint dimensions, Sizes global, Sizes
   item.what = Item::What::kKernel;
   item.call = call;
   if (Capture* capture = Capture::current()) item.name = capture->kernel_name(kernel);
-  for (std::size_t i = 0; i < std::min<std::size_t>(dimensions, 3) && global != nullptr; ++i) {
+  // A call that asks for more than three is refused, and how long its lists are is not known.
+  for (std::size_t i = 0; dimensions <= 3 && i < dimensions && global != nullptr; ++i) {
     const std::size_t group = local != nullptr && local[i] > 0 ? local[i] : 1;
     item.block[i] = narrow(group);
     item.grid[i] = narrow(global[i] / group + (global[i] % group != 0 ? 1 : 0));

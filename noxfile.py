@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -107,6 +108,22 @@ def init(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the Python tests, the whole job on a CPU device among them; `-- -n 0` in one process."""
     install(session, *TEST_TOOLS)
+    run_tests(session)
+
+
+@nox.session
+def oldest(session: nox.Session) -> None:
+    """Run the same tests with the oldest releases asked for here and there; on Python 3.10 or 3.11."""
+    project = nox.project.load_toml(ROOT / "pyproject.toml")["project"]
+    asked = [*project["dependencies"], *project["optional-dependencies"]["opencl"], *TEST_TOOLS]
+    bounds = Path(session.create_tmp()) / "oldest.txt"
+    bounds.write_text("\n".join(re.sub(r">=([\d.]+)", r"==\1.*", each) for each in asked))
+    install(session, "--constraint", str(bounds), *TEST_TOOLS)
+    run_tests(session)
+
+
+def run_tests(session: nox.Session) -> None:
+    """Run pytest on what is installed in `session`."""
     env = {"MOCKS_FOLDER": str(build_mocks(session))} if sys.platform == "linux" else {}
     session.run("pytest", "-n", "2", "-m", "not gpu and not long", *session.posargs, env=env)
 

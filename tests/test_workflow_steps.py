@@ -20,6 +20,7 @@ NEVER = {
 }
 NAMED = [  # they take minutes: `nox -s init` runs them, else only that there is such a session is looked at
     ("ci", "tests", "nox -s tests"),
+    ("ci", "oldest", "nox -s oldest"),
     ("ci", "races", "pipx run nox -s native-tsan"),
 ]
 OTHERS = {  # run by test_workflows.py
@@ -33,7 +34,7 @@ INSTALL = [
     ("profile", "gate", "Install nox"),
     ("profile", "verdict", "Install nox"),
 ]
-PIP = ("ci", "tests", "python -m pip install nox")
+PIP = [("ci", job, "python -m pip install nox") for job in ("tests", "oldest")]
 MEASURE = ("baseline-refresh", "measure", "Measure")
 DOCTOR = ("profile", "gate", "Doctor")
 TAKE = ("profile", "gate", "Take baselines from the target branch")
@@ -43,7 +44,7 @@ SUMMARIES = [("profile", "verdict", "Summary"), ("ci", "gate", "Summary")]
 AGAINST = ("ci", "gate", "Gate")
 ACTION = [("action", "composite", "Install"), ("action", "composite", "Doctor")]
 SDIST = ("release", "source", "Build")
-HERE = {*INSTALL, PIP, MEASURE, DOCTOR, TAKE, GATE, VERDICT, *SUMMARIES, AGAINST, *ACTION, SDIST}
+HERE = {*INSTALL, *PIP, MEASURE, DOCTOR, TAKE, GATE, VERDICT, *SUMMARIES, AGAINST, *ACTION, SDIST}
 
 # A nox told to use what the tests have: `nox -s init` looks at what a session installs.
 NOX = '#!/bin/sh\nexec "{nox}" --no-venv --no-install "$@"\n'
@@ -89,7 +90,7 @@ def install_nox(runner: Runner) -> None:
     assert len({step(*each)["run"] for each in INSTALL}) == 1
     succeed(runner, *INSTALL[0])
     programs = runner.folder / "temp" / "nox" / "bin"
-    succeed(runner, *PIP, PATH=f"{programs}:/usr/bin:/bin")
+    succeed(runner, *PIP[0], PATH=f"{programs}:/usr/bin:/bin")
     itself = (programs / "nox").rename(programs / "nox-itself")
     (programs / "nox").write_text(NOX.format(nox=itself))
     (programs / "nox").chmod(0o755)

@@ -4,10 +4,10 @@
 
 Makes the builds of `faults.toml` that have no verdict on this machine yet: those without a fault first, then
 the usual strengths, then the weak ones. These are settled by fresh runs of head alone where the baseline is
-of another commit, which takes a third of the time; last come those that were, anew with that commit as base.
-HEAD is measured, in a checkout of its own, so that base can be run again; a missing baseline is recorded by a
-workload's first build. The raw figures are written after each build, docs/faults.md at the end: a call that
-is ended early loses one build, and the next one goes on.
+of another commit, which takes a third of the time; last come those that were, anew with that commit as base,
+what was missed or not named first ahead. HEAD is measured, in a checkout of its own, so that base can be run
+again; a missing baseline is recorded by a workload's first build. The raw figures are written after each
+build, docs/faults.md at the end: a call that is ended early loses one build, and the next one goes on.
 """
 
 from __future__ import annotations
@@ -112,11 +112,15 @@ def head_checkout(root: Path, held: contextlib.ExitStack) -> Path:
 
 
 def missing(plan: Plan, scene: Scene, rows: Iterable[fault_page.Row]) -> Missing:
-    """The cells that can be run here and have no verdict of this kind of machine, or one of head alone."""
+    """The cells that can be run here and have no verdict of this kind of machine, or one of head alone.
+
+    Of the latter those come first whose fault was not found, or not named first.
+    """
     done = {row.key: row for row in fault_page.latest(rows) if row.done}
     found = [(done.get((scene.machine_key, *cell)), cell) for cell in cells(plan, scene.ready)]
-    never = [cell for row, cell in found if row is None]
-    return Missing(never, [c for row, c in found if row is not None and row.evidence is Evidence.REPEATED])
+    alone = [(row, cell) for row, cell in found if row is not None and row.evidence is Evidence.REPEATED]
+    alone.sort(key=lambda each: plan.named(each[0]))
+    return Missing([cell for row, cell in found if row is None], [cell for _, cell in alone])
 
 
 def build(request: Request, cell: Cell, *, forked: bool) -> fault_page.Row:

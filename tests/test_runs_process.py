@@ -195,3 +195,37 @@ def test_a_program_that_cannot_start(tmp_path):
             output=tmp_path,
             timeout_s=1,
         )
+
+
+CAUGHT = """
+    import os, pathlib, signal, subprocess, sys
+    from ai_prof.runs import process
+
+    begin, told = subprocess.Popen, pathlib.Path("pids")
+
+    def caught(command, **options):
+        program = begin(command, **options)
+        if command[0] == sys.executable:
+            while not (told.exists() and told.read_text()):
+                pass
+            {how}
+        return program
+
+    subprocess.Popen = caught
+    folder = pathlib.Path.cwd()
+    code = "import os, time; open('pids', 'w').write(str(os.getpid())); time.sleep(1000)"
+    process.run([sys.executable, "-c", code], folder=folder, env=os.environ, output=folder, timeout_s=100)
+"""
+
+
+@pytest.mark.parametrize("how", ["os.kill(os.getpid(), signal.SIGKILL)", "raise KeyboardInterrupt"])
+def test_a_program_ends_with_a_harness_that_ends_as_it_starts_it(tmp_path, how):
+    """Before it could be told which group that is."""
+    code = textwrap.dedent(CAUGHT).format(how=how)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, stderr=subprocess.DEVNULL, check=False)
+    assert done.returncode != 0
+    (pid,) = pids(tmp_path)
+    deadline = time.monotonic() + 30
+    while alive(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+import warnings
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -56,17 +57,8 @@ def run(
         (output / "stderr.txt").open("w+b") as stderr,
     ):
         others = set(psutil.Process().children())
-        program = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=True,
-        )
+        program = _start(command, folder, env, (stdout, stderr), survivor)
         try:
-            os.write(survivor, b"%d\n" % program.pid)
             while code is None and (rest := start + timeout_s - time.monotonic()) > 0:
                 with suppress(subprocess.TimeoutExpired):
                     code = program.wait(min(rest, TICK_S))
@@ -78,6 +70,29 @@ def run(
         for printed in (stdout, stderr):
             _keep_end(printed)
     return Ended(code, time.monotonic() - start, len(left))
+
+
+def _start(
+    command: Sequence[str],
+    folder: Path,
+    env: Mapping[str, str],
+    output: tuple[BinaryIO, BinaryIO],
+    survivor: int,
+) -> subprocess.Popen[bytes]:
+    """Start `command`, which tells its group to the survivor itself: we may be killed before we could."""
+    with warnings.catch_warnings():
+        # Of threads beside a fork: what the child does before its command takes no lock.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return subprocess.Popen(
+            command,
+            cwd=folder,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=output[0],
+            stderr=output[1],
+            start_new_session=True,
+            preexec_fn=lambda: os.write(survivor, b"%d\n" % os.getpid()),  # noqa: PLW1509 - see above
+        )
 
 
 def _left(others: set[psutil.Process]) -> list[psutil.Process]:
@@ -141,17 +156,23 @@ def _keep_end(file: BinaryIO) -> None:
 
 @contextmanager
 def _survivor() -> Iterator[int]:
-    """A pipe to a process that kills the group whose id is written to it, should we be killed ourselves."""
+    """A pipe to a process that kills the group whose id is written to it, should the block not end well.
+
+    We may be killed, or interrupted where what was started has no name yet.
+    """
     reader, writer = os.pipe()
     shell = ["/bin/sh", "-c", "read -r group && ! read -r _ && kill -9 -$group"]
     process = subprocess.Popen(shell, stdin=reader, stderr=subprocess.DEVNULL, start_new_session=True)
     os.close(reader)
     try:
         yield writer
-    finally:
-        process.kill()  # before its pipe closes
-        process.wait()
+    except BaseException:
         os.close(writer)
+        process.wait()
+        raise
+    process.kill()  # before its pipe closes
+    process.wait()
+    os.close(writer)
 
 
 @contextmanager

@@ -117,9 +117,10 @@ def test_a_worktree_that_was_removed_by_hand_is_made_again(project):
 def test_only_the_last_worktrees_are_kept(project):
     commits = [project.commit(f"change {i}") for i in range(5)]
     for commit in commits:
-        made(project.root, commit)
-    kept = {path.name for path in (project.root / ".ai-prof" / "base").iterdir() if path.is_dir()}
-    assert kept == {commit[:12] for commit in commits[-3:]}
+        made(project.root, commit, "true")
+    kept = {path.name for path in (project.root / ".ai-prof" / "base").iterdir()}
+    ends = ("", ".json", ".build")  # the checkout, its mark, and what its build printed
+    assert kept == {f"{commit[:12]}{end}" for commit in commits[-3:] for end in ends}
     assert project.git("worktree", "list").count("\n") == 3
 
 

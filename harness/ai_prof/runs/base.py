@@ -143,6 +143,7 @@ def worktree(root: Path, commit: str, build: str | None, timeout_s: float, held:
         for old in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)[:-KEPT]:
             if unused(old.with_suffix("")):
                 remove(root, old.with_suffix(""))
+                shutil.rmtree(old.with_suffix(".build"), ignore_errors=True)
     return Checkout(tree / prefix, commit, dirty=False)
 
 

@@ -106,6 +106,7 @@ def test_a_count_is_accepted_up_to_its_number():
     further = verdict_of(changes, structure={"syncs": 3})
     assert further.reason is Reason.REGRESSED
     assert "beyond what ada accepted, 1 to 2" in further.why
+    assert cause.sentences(further)[-1] == "Synchronizes go beyond what ada accepted, 1 to 2."
 
 
 def test_acceptances_are_sorted_one_a_line_and_end_with_their_baseline(tmp_path):

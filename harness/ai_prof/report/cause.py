@@ -63,13 +63,16 @@ def sentences(workload: WorkloadVerdict) -> list[str]:
 
 
 def _accepted(workload: WorkloadVerdict) -> list[str]:
-    """Say of what went on from an accepted level where that is: the base that is shown is moved there."""
+    """Say of what went on from an accepted level where that is; of a total, base is shown moved there."""
     worse = {(cell.metric, cell.place): cell for cell in workload.cells if cell.reason in _EXPLAINED}
+    grown = {change.name for change in workload.structure if change.reason in _EXPLAINED}
     told = []
     for each in workload.accepted:
         metric, cell = METRICS[each.metric], worse.get((each.metric, each.place))
+        name = metric.label[0].upper() + metric.label[1:]
+        if each.metric in grown:
+            told.append(f"{name} go {acceptance.beyond(each)}.")
         if cell is not None and metric.role == "total":
-            name = metric.label[0].upper() + metric.label[1:]
             level = f"base, moved as far, is taken as {fmt.value(cell.baseline, cell.unit)}"
             told.append(f"{name} goes {acceptance.beyond(each)}: {level}.")
     return told

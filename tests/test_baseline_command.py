@@ -11,17 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 import pytest
 from fake_project import Project, enter
 from gate_runs import WORKLOAD
 from test_baselines_store import KEY, baseline
+from test_gate_latency import Farm
 
 from ai_prof.baselines import accepted, calibrated, store
 from ai_prof.cli import main
 from ai_prof.collect.autostart import library_path
-from ai_prof.gate import screen
+from ai_prof.gate import latency, screen
 from ai_prof.gate.metrics import Rules
-from ai_prof.gate.model import Acceptance, BuildVerdict, LastCalibration
+from ai_prof.gate.model import Acceptance, Anchor, BuildVerdict, LastCalibration
 from ai_prof.runs.gated import Request, gate
 
 if TYPE_CHECKING:
@@ -144,6 +146,23 @@ def test_show_gives_what_every_cell_could_miss(tmp_path, monkeypatch, capsys):
     assert "detectable" in out
     assert "12 runs of 4 sessions" in out
     assert "accepted by ada, 1 to 2 (wanted)" in out
+
+
+def test_show_tells_latency_as_the_gate_compares_it(tmp_path, monkeypatch, capsys):
+    """By the lower quarter, where that varies less; an anchor has kept the medians alone."""
+    monkeypatch.chdir(tmp_path)
+    runs = Farm(1).baseline()
+    pinned = [msgspec.structs.replace(run, iteration_ms=[]) for run in runs[:3]]
+    one = baseline(runs=runs, anchor=Anchor(when="", commit=None, runs=pinned))
+    store.save(tmp_path / "baselines", one)
+    assert main(["baseline", "show", "--json"]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)
+    cell = next(cell for cell in shown["metrics"] if cell["metric"] == "iteration_ms")
+    assert cell["spread"] == pytest.approx(latency.spread(runs, latency.LOW))
+    medians = [np.median([run.metrics["iteration_ms"] for run in runs[i : i + 3]]) for i in range(0, 30, 3)]
+    assert cell["drift"] == pytest.approx(np.exp(np.mean(np.log(medians))) / medians[0] - 1, abs=0.002)
+    assert main(["baseline", "show"]) == 0
+    assert "that of the lower quarter of a run's iterations: between sessions" in capsys.readouterr().out
 
 
 def test_show_of_one_session_tells_its_own_runs_from_the_ones_to_come(tmp_path, monkeypatch, capsys):

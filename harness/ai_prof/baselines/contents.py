@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from ai_prof.gate import acceptance, screen
+from ai_prof.gate import acceptance, latency, screen
 from ai_prof.gate.metrics import COUNTS, METRICS, Rules
 from ai_prof.gate.values import effect_of, session_values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ai_prof.baselines.store import Baseline
-    from ai_prof.gate.metrics import Metric
+    from ai_prof.gate.metrics import Floor, Metric
+    from ai_prof.gate.model import Run
     from ai_prof.gate.screen import Prior
 
 CANDIDATES = 3  # runs of a candidate
@@ -50,14 +51,13 @@ def contents(baseline: Baseline, rules: Rules, priors: Mapping[str, Prior]) -> l
         {c.metric.key: c for c in screen.screen(baseline.runs, candidate, rules, priors)}
         for candidate in (strangers, last)
     )
+    summarised = latency.summarised(baseline.runs, latency.quantile_of(baseline.runs))
     anchor = baseline.anchor
     pinned = acceptance.moved(anchor.runs, anchor.accepted, rules) if anchor else []
     held = []
     for key, item in compared.items():
         metric = METRICS[key]
-        values = session_values(baseline.runs, metric, item.floor)
-        first = session_values(pinned, metric, item.floor)
-        was = metric.value(float(np.mean(first)), item.floor) if len(first) else None
+        values = session_values(summarised, metric, item.floor)
         held.append(
             Held(
                 metric=key,
@@ -67,10 +67,18 @@ def contents(baseline: Baseline, rules: Rules, priors: Mapping[str, Prior]) -> l
                 spread=float(np.std(values, ddof=1)) if len(values) > 1 else None,
                 mde=item.mde,
                 mde_in_session=own[key].mde if baseline.sessions == 1 else None,
-                drift=effect_of(metric, was, item.baseline) if was is not None else None,
+                drift=_drift(pinned, baseline.runs, metric, item.floor),
             )
         )
     return [*held, *(_count(baseline, metric) for metric in COUNTS)]
+
+
+def _drift(pinned: Sequence[Run], runs: Sequence[Run], metric: Metric, floor: Floor) -> float | None:
+    """The effect since the anchor, whose runs have kept their medians alone."""
+    was, now = (session_values(each, metric, floor) for each in (pinned, runs))
+    if not len(was):
+        return None
+    return effect_of(metric, *(metric.value(float(np.mean(values)), floor) for values in (was, now)))
 
 
 def _count(baseline: Baseline, metric: Metric) -> Held:

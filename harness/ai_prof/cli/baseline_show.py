@@ -14,6 +14,7 @@ from ai_prof.cli.settings import load
 from ai_prof.errors import NothingToCompareError
 from ai_prof.gate import screen
 from ai_prof.gate.acceptance import note
+from ai_prof.gate.latency import quantile_note, quantile_of
 from ai_prof.gate.metrics import METRICS, Rules
 from ai_prof.json_text import for_people
 from ai_prof.report.format import NOTHING, change, plural, threshold, value
@@ -130,6 +131,8 @@ def _show(path: Path, baseline: Baseline, held: list[Held], wanted: list[Accepta
     console.print(table)
     if baseline.sessions == 1:
         console.print(ONE_SESSION, highlight=False, soft_wrap=True)
+    for said in quantile_note(baseline.runs, quantile_of(baseline.runs)):
+        console.print(said, highlight=False, soft_wrap=True)
     for each in wanted:
         console.print(f"{each.metric}: {note(each)}", markup=False, highlight=False)
     console.print(str(path), style="dim", markup=False, highlight=False, soft_wrap=True)

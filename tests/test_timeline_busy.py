@@ -135,6 +135,10 @@ def test_synchronizes_are_counted_by_kind_and_stream_waits_are_not(tmp_path):
         ),
         ("triton_poi_fused_add_3", "triton_poi_fused_add_17"),
         ("f(lambda()#1)", "f(lambda()#2)"),
+        (
+            "map<g(It&)::{lambda()#1}::operator()() const::{lambda(long, long)#1}, array<char*, 2ul> >",
+            "map<g(It&)::{lambda()#2}::operator()() const::{lambda(long, long)#4}, array<char*, 4ul> >",
+        ),
     ],
 )
 def test_names_that_differ_by_noise_are_one(one, other):
@@ -173,6 +177,10 @@ def test_names_that_differ_in_kind_stay_apart(one, other):
                 "std::array<char *, (unsigned long)2>>(int, T2, T3)"
             ),
             "vectorized_elementwise_kernel<neg_kernel_cuda>",
+        ),
+        (
+            "void apply<4, pow(Iter&)::{lambda()#1}::operator()() const::{lambda(float, float)#1}>(int)",
+            "apply<pow>",
         ),
         (
             (

@@ -9,7 +9,7 @@ from functools import lru_cache
 _TYPE = r"(?<![A-Za-z])(?:b?fp?|bfloat|BFloat|float|half|u?int|[us]|tf|e4m|e5m)(?:4|8|16|32|64)(?![0-9])"
 _NUMBERS = re.compile(rf"({_TYPE})|0x[0-9a-fA-F]+|[0-9]+")
 _UNNAMED = re.compile(r"<unnamed>::|\(anonymous namespace\)::")
-_LAMBDA = re.compile(r"\{?lambda\([^()]*\)[^,>]*")
+_LAMBDA = re.compile(r"\{?lambda\([^()]*\)(?:[^,>(]|\([^()]*\)|\()*")
 _SPACES = re.compile(r"\s+")
 # What of a template's name seldom tells two kernels apart, in the order in which it is left out.
 _LEFT_OUT = (

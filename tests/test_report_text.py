@@ -10,7 +10,7 @@ import verdicts
 from rich.console import Console
 
 from ai_prof.cli import gate
-from ai_prof.gate.model import BuildVerdict, Evidence, Reason
+from ai_prof.gate.model import BuildVerdict, Evidence, Reason, StructureChange
 from ai_prof.report import annotations, html, junit, markdown, remedy, terminal, view, words
 from ai_prof.report import format as fmt
 
@@ -273,6 +273,16 @@ def test_terminal_prints_one_plain_line_a_workload_and_the_verdict():
     assert "while the host prepares input" in lines[1]
     assert lines[-1] == "2 of 7 workloads regressed (exit 1)"
     assert "\x1b" not in stream.getvalue()
+
+
+def test_another_structure_is_told_by_its_counts_before_its_kernels():
+    changes = [
+        StructureChange(name="kernels", baseline=16, candidate=12, reason=Reason.IMPROVED),
+        StructureChange(name="kernel:blend", baseline=7, candidate=3, reason=Reason.STRUCTURE_CHANGED),
+    ]
+    other = verdicts.workload(reason=Reason.STRUCTURE_CHANGED, structure=changes)
+    line, *_ = terminal.plain(verdicts.build(other)).splitlines()
+    assert "structure changed  Kernels per iteration -4 (16 to 12; exact count), and 1 more" in line
 
 
 def test_a_log_says_what_disturbed_the_runs():

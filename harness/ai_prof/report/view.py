@@ -228,10 +228,13 @@ def rows(workload: WorkloadVerdict) -> list[Row]:
 def leading(workload: WorkloadVerdict) -> list[Row]:
     """Return the rows that made the workload's verdict: latency first, others by evidence.
 
-    None where the workload was not judged or nothing changed.
+    Of another structure all that changed, counts before kernels by name. None where the workload was not
+    judged or nothing changed.
     """
     if workload.reason in _UNCHANGED:
         return []
+    if workload.reason is Reason.STRUCTURE_CHANGED and workload.structure:
+        return structure_rows(workload)
     made_it = [row for row in rows(workload) if row.reason is workload.reason]
     return sorted(made_it, key=lambda row: (row.key != "iteration_ms", _EVIDENCE_RANK[row.evidence]))
 

@@ -23,13 +23,15 @@ struct _cl_kernel {
 };
 struct _cl_command_queue {
   ai_prof::opencl::cl_bitfield properties = 0;
-  bool stuck = false;  // its commands never end
+  bool stuck = false;      // its commands never end
+  bool unstamped = false;  // it is not told when they were enqueued
   std::atomic<int> references{1};
 };
 struct _cl_event {
   _cl_command_queue* queue = nullptr;
   std::int64_t queued = 0;
   bool stuck = false;
+  bool unstamped = false;
   std::atomic<int> references{1};
 };
 
@@ -48,7 +50,7 @@ inline std::int64_t fake_time() {
 inline cl_int fake_enqueue(cl_command_queue queue, cl_event* event) {
   const std::int64_t now = fake_time();
   if (event == nullptr) return kSuccess;
-  *event = new _cl_event{queue, now, queue->stuck, 1};
+  *event = new _cl_event{queue, now, queue->stuck, queue->unstamped, 1};
   ++g_live_events;
   return kSuccess;
 }
@@ -147,6 +149,7 @@ inline cl_int fake_release_event(cl_event event) {
 }
 
 inline cl_int fake_profile(cl_event event, cl_uint what, std::size_t size, void* value, std::size_t*) {
+  if (what == kProfilingCommandQueued && event->unstamped) return kProfilingInfoNotAvailable;
   const std::int64_t after = what == kProfilingCommandStart ? 1000 : what == kProfilingCommandEnd ? 2000 : 0;
   return fake_answer(static_cast<cl_ulong>(event->queued + after), size, value);
 }

@@ -150,6 +150,31 @@ void the_device_clock_is_found() {
   CHECK(queued >= call.start - 100'000 && queued <= call.end + 100'000);
 }
 
+void a_device_clock_that_is_not_found_is_said() {
+  const auto files = captured({{"AI_PROF_ENABLE", "1"}}, [] {
+    Program program(fake_driver());
+    cl_command_queue queue = program.queue();
+    queue->unstamped = true;
+    program.launch(queue);
+  });
+  CHECK(files.at(0).records<format::KernelRecord>(format::kKernel).size() == 1);
+  CHECK(files.at(0).says("the clock of device 0 can't be told"));
+}
+
+void a_device_that_works_late_and_little_has_its_clock() {
+  const auto files = captured({{"AI_PROF_ENABLE", "1"}}, [] {
+    Program program(fake_driver());
+    cl_command_queue queue = program.queue();
+    for (int i = 0; i < 100; ++i) program.launch(queue);
+    _cl_device_id second;
+    program.launch(program.call<kCreateCommandQueue>()(program.context, &second, 0, nullptr));
+    std::this_thread::sleep_for(std::chrono::milliseconds{200});
+  });
+  const auto clocks = files.at(0).records<format::ClockRecord>(format::kClock);
+  CHECK(std::ranges::count(clocks, 0u, &format::ClockRecord::clock) > 0);
+  CHECK(std::ranges::count(clocks, 1u, &format::ClockRecord::clock) > 0);
+}
+
 void a_killed_program_leaves_no_times_without_their_clock() {
   const Folder folder;
   CHECK(in_child([&] {
@@ -388,6 +413,8 @@ void the_loader_is_answered() {
 int main() {
   everything_is_recorded();
   the_device_clock_is_found();
+  a_device_clock_that_is_not_found_is_said();
+  a_device_that_works_late_and_little_has_its_clock();
   a_killed_program_leaves_no_times_without_their_clock();
   level_kernel_leaves_calls_out();
   off_changes_nothing();

@@ -25,8 +25,6 @@ constexpr std::size_t kMostQueueBytes = 16u << 20;  // more would only spread ov
 constexpr std::size_t kBytesPerPending = 1024;      // an item and, roughly, the driver's event that it holds
 constexpr milliseconds kIdlePause{50};
 constexpr milliseconds kBusyPause{2};
-constexpr int kObserveEvery = 64;
-constexpr std::uint32_t kFirstObserved = 64;
 
 // kNo, kYes, or the process whose thread is starting the capture. Forks reset it, so it is a word and not a
 // lock that a child could find held; and while no recorder watches for forks yet, it tells a child that the
@@ -308,11 +306,8 @@ void Capture::add_device_records(Recorder& recorder, const Item& item) {
   const std::int64_t start = profile(item.event, kProfilingCommandStart);
   const std::int64_t end = profile(item.event, kProfilingCommandEnd);
   DeviceClock& clock = *clocks_[queue.device];
-  if (item.correlation < kFirstObserved || item.correlation % kObserveEvery == 0) {
-    clock.observe(profile(item.event, kProfilingCommandQueued), item.start, item.end);
-  } else if (clock.can_choose()) {  // before the file holds times that are on it
-    clock.calibrate(recorder);
-  }
+  if (clock.open()) clock.observe(profile(item.event, kProfilingCommandQueued), item.start, item.end);
+  if (clock.must_choose()) clock.calibrate(recorder);
   if (item.what == Item::What::kKernel) {
     format::KernelRecord kernel{};
     kernel.start = start;
@@ -371,6 +366,7 @@ void Capture::finish(Recorder& recorder, format::EndReason) {
       if (!add_if_done(recorder, item)) recorder.unfinished(block_of(item));
     }
   }
+  for (const auto& clock : clocks_) clock->finish(recorder);
   window_.tell(recorder);
 }
 

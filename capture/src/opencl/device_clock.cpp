@@ -44,8 +44,9 @@ void DeviceClock::calibrate(Recorder& recorder) {
 }
 
 void DeviceClock::observe(std::int64_t queued, std::int64_t start, std::int64_t end) {
+  worked_ = true;
   if (queued <= 0) return;
-  seen_ = true;
+  ++seen_;
   for (std::size_t i = 0; i < kCandidates; ++i) {
     const std::int64_t there = queued - latest_[i].source + latest_[i].monotonic;
     const std::int64_t outside = latest_[i].source == 0 ? kNever : std::max(start - there, there - end);
@@ -55,15 +56,19 @@ void DeviceClock::observe(std::int64_t queued, std::int64_t start, std::int64_t 
 
 void DeviceClock::choose(Recorder& recorder) {
   const auto best = std::ranges::min_element(worst_);
-  if (*best > kTooFar_ns) {
-    failed_ = true;
-    recorder.error("the clock of device " + std::to_string(id_) +
-                   " can't be told: its times are not aligned");
-    return;
-  }
+  if (*best > kTooFar_ns) return fail(recorder);
   chosen_ = static_cast<std::size_t>(best - worst_.begin());
   recorder.meta("device_clock_" + std::to_string(id_), json_string(kNames[chosen_]));
   recorder.add(format::kClock, first_[chosen_]);
+}
+
+void DeviceClock::fail(Recorder& recorder) {
+  failed_ = true;
+  recorder.error("the clock of device " + std::to_string(id_) + " can't be told: its times are not aligned");
+}
+
+void DeviceClock::finish(Recorder& recorder) {
+  if (open() && worked_ && seen_ == 0) fail(recorder);
 }
 
 }  // namespace ai_prof::opencl

@@ -22,17 +22,26 @@ class DeviceClock {
   // CLOCK_MONOTONIC.
   void observe(std::int64_t queued, std::int64_t start, std::int64_t end);
 
-  bool can_choose() const { return seen_ && !failed_ && chosen_ == kCandidates; }
+  // Not settled on: every command should be observed.
+  bool open() const { return !failed_ && chosen_ == kCandidates; }
+  bool can_choose() const { return open() && seen_ != 0; }
+  // Before the file holds a block of records whose times are on it.
+  bool must_choose() const { return open() && seen_ >= kEnough; }
 
   // Reads the candidates; once a stamp has been seen, settles on one, says which in META, and adds its
   // readings.
   void calibrate(Recorder& recorder);
 
+  // No command comes any more. Says where none of them told the clock.
+  void finish(Recorder& recorder);
+
  private:
   static constexpr std::size_t kCandidates = 4;
+  static constexpr std::uint32_t kEnough = 64;  // stamps
 
   std::int64_t read(std::size_t candidate) const;
   void choose(Recorder& recorder);
+  void fail(Recorder& recorder);
 
   std::uint32_t id_;
   cl_device_id device_;
@@ -40,7 +49,8 @@ class DeviceClock {
   std::array<format::ClockRecord, kCandidates> latest_{};
   std::array<std::int64_t, kCandidates> worst_{};  // ns by which a stamp fell outside its call
   std::size_t chosen_ = kCandidates;               // none yet
-  bool seen_ = false;
+  std::uint32_t seen_ = 0;                         // stamps
+  bool worked_ = false;
   bool failed_ = false;
 };
 

@@ -55,6 +55,15 @@ def test_children_share_one_capture_in_one_folder() -> None:
     assert again == first
 
 
+def test_a_folder_that_is_gone_ends_no_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    environ = {"AI_PROF_OUTPUT": "out"}
+    share_capture(environ)
+    assert environ["AI_PROF_OUTPUT"] == "out"
+
+
 def test_injection_is_idempotent_and_keeps_other_layers() -> None:
     environ = {"OPENCL_LAYERS": "/other.so"}
     assert add_injection(environ, "/libai_prof.so") is None

@@ -74,10 +74,16 @@ def lead_nvtx(environ: MutableMapping[str, str]) -> None:
 
 
 def share_capture(environ: MutableMapping[str, str]) -> None:
-    """Make the processes started from here one capture: one id, and one folder whatever theirs is."""
+    """Make the processes started from here one capture: one id, and one folder whatever theirs is.
+
+    A relative folder stays as it is where the current one is gone: the library says that it can't be made.
+    """
     environ.setdefault("AI_PROF_CAPTURE_ID", os.urandom(8).hex())
     output = environ.get("AI_PROF_OUTPUT") or time.strftime("ai-prof-%Y%m%dT%H%M%SZ", time.gmtime())
-    environ["AI_PROF_OUTPUT"] = os.path.abspath(output)  # noqa: PTH100 - pathlib costs a millisecond
+    try:
+        environ["AI_PROF_OUTPUT"] = os.path.abspath(output)  # noqa: PTH100 - pathlib costs a millisecond
+    except FileNotFoundError:
+        environ["AI_PROF_OUTPUT"] = output
 
 
 def start() -> None:

@@ -51,7 +51,8 @@ def test_an_exception_inside_is_said_and_the_program_goes_on() -> None:
     # More memory than an address space holds: std::bad_alloc, caught at the boundary.
     done = initialize(AI_PROF_ENABLE="1", AI_PROF_BUFFER_MB=str(1 << 29))
     assert done.stdout == "1\n"
-    assert done.stderr == "ai-prof: CUDA is not captured: std::bad_alloc\n"
+    assert done.stderr.startswith("ai-prof: CUDA is not captured: a limit of the program's memory")
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_message_that_nobody_reads_ends_no_program() -> None:

@@ -10,14 +10,13 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
-#include <new>
 #include <string>
-#include <system_error>
 #include <thread>
 
 #include "agent/settings.h"
 #include "core/clock.h"
 #include "core/config.h"
+#include "core/explain.h"
 #include "core/recorder.h"
 #include "core/say.h"
 #include "cupti/cuda_source.h"
@@ -189,12 +188,8 @@ void serve_claimed(Control& control, const OwnDescriptor& page, const Passed& pa
   State state = kFailed;
   try {
     state = serve(control, page, passed);
-  } catch (const std::bad_alloc&) {
-    say("a limit of its memory leaves the buffers no room (ulimit -v or -d): lower AI_PROF_BUFFER_MB");
-  } catch (const std::system_error& error) {
-    say(std::string("can't start the capture's threads (ulimit -u or -v): ") + error.what());
   } catch (const std::exception& error) {
-    say(error.what());
+    say(explain(error));
   }
   stop_telling(control);
   release();

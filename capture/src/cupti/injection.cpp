@@ -1,9 +1,9 @@
 // The driver's way in: it loads the library that CUDA_INJECTION64_PATH names and calls this during cuInit.
 #include <exception>
-#include <string>
 
 #include "agent/standby.h"
 #include "core/config.h"
+#include "core/explain.h"
 #include "core/say.h"
 #include "cupti/cuda_source.h"
 
@@ -15,7 +15,7 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() noex
       if (config().mode == Mode::kOn) cupti::CudaSource::start(config());
       if (config().mode == Mode::kStandby) agent::stand_by();
     } catch (const std::exception& error) {
-      say(std::string("CUDA is not captured: ") + error.what());
+      say("CUDA is not captured: " + explain(error));
     } catch (...) {
       say("CUDA is not captured: unknown error");
     }

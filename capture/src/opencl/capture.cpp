@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "core/explain.h"
 #include "core/json.h"
 #include "core/say.h"
 #include "opencl/driver.h"
@@ -90,7 +91,7 @@ void Capture::start() noexcept {
     known_.store(capture, std::memory_order_release);
     if (config().delay_s == 0) current_.store(capture, std::memory_order_release);
   } catch (const std::exception& error) {
-    say(std::string("the OpenCL capture can't start: ") + error.what());
+    say("the OpenCL capture can't start: " + explain(error));
   }
 }
 

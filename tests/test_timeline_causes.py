@@ -58,6 +58,15 @@ def test_launched_before_the_gap_it_is_latency_or_a_wait(tmp_path):
         assert causes(capture, tmp_path)[0] == {cause: gap_us * 1000}
 
 
+def test_what_was_launched_in_the_gap_waits_from_then_on_whatever_the_host_does(tmp_path):
+    for gap_us, expected in ((500, {"launch": 20_000, "wait": 480_000}), (70, {"launch": 70_000})):
+        capture = capture_with(gap_us=gap_us, launch=(10, 20), kind="copy")
+        capture.call("launch", BASE + 80_000, BASE + 90_000, correlation=3)
+        capture.call("sync", BASE + 400_000, BASE + 600_000, kind=af.SYNC_CALL, correlation=4)
+        found, _ = causes(capture, tmp_path)
+        assert found == expected
+
+
 def test_the_call_and_short_ways_between_calls_are_launch(tmp_path):
     capture = capture_with(gap_us=53, launch=(20, 50))
     capture.call("launch", BASE + 60_000, BASE + 70_000, correlation=3)

@@ -2,7 +2,8 @@
 
 The operation after the gap decides, and the thread that launched it. Without the launch's record the gap is
 `unknown`. If the launch had returned before the gap began, it is `device` up to 5 us (hardware latency),
-else `wait` (for a stream or an event); where there is but one stream, `device` up to 50 us. Otherwise,
+else `wait` (for a stream or an event); where there is but one stream, `device` up to 50 us. Of an operation
+that was launched within the gap and begins more than 50 us later, that later part is `wait`. Otherwise,
 stretch by stretch: `sync` while the thread is blocked in a synchronize or a blocking copy; `launch` in any
 other call, or between two calls at most 100 us apart; and outside CUDA for longer, `data` at an iteration's
 start, before an upload or where the thread was seen in a data loader, else `host`.
@@ -22,8 +23,6 @@ from ai_prof.timeline.syncs import host_syncs, sync_threads
 from ai_prof.trace.model import CallKind, CopyKind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from ai_prof.timeline.operations import Operations
     from ai_prof.trace.model import I32, I64, Trace
 
@@ -84,10 +83,10 @@ class _Drains(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """Of some successive gaps: ns by cause, (n, len(CAUSES)), and which the host decides, (n,)."""
+    """Of some successive gaps: ns by cause, (n, len(CAUSES)), and those that the host decides, (n,)."""
 
     by_gap: I64
-    hosts: npt.NDArray[np.bool_]
+    by_host: I64
     drains: _Drains
 
 
@@ -100,7 +99,7 @@ def gap_causes(
     states = _HostStates(trace, operations, device)
     begins = range(0, max(len(following), 1), _AT_ONCE)
     parts: list[list[tuple[I32, I64]]] = [[] for _ in CAUSES]
-    hosts, drains = [], []
+    by_host, drains = [], []
     for begin in begins:
         some = slice(begin, begin + _AT_ONCE)
         piece = _causes(
@@ -109,7 +108,7 @@ def gap_causes(
         for part, ns in zip(parts, piece.by_gap.T, strict=True):
             rows = np.flatnonzero(ns)
             part.append(((begin + rows).astype(np.int32), ns[rows]))
-        hosts.append(piece.hosts)
+        by_host.append(piece.by_host)
         drains.append(piece.drains._replace(gap=piece.drains.gap + begin))
     return GapCauses(
         tuple(
@@ -118,8 +117,7 @@ def gap_causes(
         ),
         following,
         _sync_shadow(
-            gaps,
-            np.concatenate(hosts),
+            np.concatenate(by_host),
             operations.process[following],
             _Drains(*map(np.concatenate, zip(*drains, strict=True))),
         ),
@@ -136,19 +134,22 @@ def _causes(states: _HostStates, gaps: Intervals, following: I32, iteration_star
     hosts = known & (launched > gaps.start)
     ready = np.where(known & ~hosts, gaps.end - gaps.start, 0)
     by_gap[:, _DEVICE] = np.where(ready <= states.latency_ns, ready, 0)
-    by_gap[:, _WAIT] = ready - by_gap[:, _DEVICE]
+    late = np.where(hosts, gaps.end - launched, 0)
+    late[late <= ALONE_NS] = 0
+    by_gap[:, _WAIT] = ready - by_gap[:, _DEVICE] + late
+    by_host = np.where(hosts, gaps.end - gaps.start - late, 0)
     feeds = (operations.kind[following] == CopyKind.HOST_TO_DEVICE) | np.isin(gaps.end, iteration_starts)
     waited = np.zeros(len(gaps.start), np.int64)
     processes, threads = operations.process[following], operations.thread[following]
     for process, thread in _pairs(processes[hosts], threads[hosts]):
         mine = np.flatnonzero(hosts & (processes == process) & (threads == thread))
-        stretches = Intervals(gaps.start[mine], gaps.end[mine])
+        stretches = Intervals(gaps.start[mine], gaps.start[mine] + by_host[mine])
         blocked, inside = states.of(process, thread)
         sync, sync_gap = intersect_pieces(stretches, blocked)
         calls, calls_gap = intersect_pieces(stretches, inside)
         in_sync = _sum(sync, sync_gap, len(mine))
         in_calls = _sum(calls, calls_gap, len(mine)) - in_sync
-        outside = gaps.end[mine] - gaps.start[mine] - in_sync - in_calls
+        outside = by_host[mine] - in_sync - in_calls
         by_gap[mine, _SYNC], by_gap[mine, _LAUNCH] = in_sync, in_calls
         feeding = feeds[mine] | under_loader(states.trace, process, thread, stretches)
         by_gap[mine, _DATA] = np.where(feeding, outside, 0)
@@ -157,7 +158,7 @@ def _causes(states: _HostStates, gaps: Intervals, following: I32, iteration_star
         which = np.searchsorted(blocked.end, sync.end[over])
         np.add.at(waited, mine[sync_gap[over]], blocked.end[which] - blocked.start[which])
     drains = np.flatnonzero(waited).astype(np.int64)
-    return _Piece(by_gap, hosts, _Drains(drains, waited[drains], by_gap[drains, _SYNC]))
+    return _Piece(by_gap, by_host, _Drains(drains, waited[drains], by_gap[drains, _SYNC]))
 
 
 def _pairs(processes: I32, threads: I64) -> list[tuple[int, int]]:
@@ -210,14 +211,12 @@ def _sum(pieces: Intervals, of: I64, count: int) -> I64:
     return total
 
 
-def _sync_shadow(
-    gaps: Intervals, hosts: npt.NDArray[np.bool_], processes: I32, drains: _Drains
-) -> tuple[I32, I64]:
+def _sync_shadow(by_host: I64, processes: I32, drains: _Drains) -> tuple[I32, I64]:
     """Gap after draining synchronizes that there would not be if none had blocked its process; rows rise."""
     of = processes[drains.gap]
     found = [
         _shadow_of_process(
-            gaps, hosts & (processes == process), _Drains(*(part[of == process] for part in drains))
+            np.where(processes == process, by_host, 0), _Drains(*(part[of == process] for part in drains))
         )
         for process in np.unique(of).tolist()
     ]
@@ -228,16 +227,15 @@ def _sync_shadow(
     return rows[order], ns[order]
 
 
-def _shadow_of_process(gaps: Intervals, hosts: npt.NDArray[np.bool_], drains: _Drains) -> tuple[I32, I64]:
-    """The shadow in the gaps that one process decides.
+def _shadow_of_process(by_host: I64, drains: _Drains) -> tuple[I32, I64]:
+    """The shadow in what one process decides of each gap.
 
     It would have been earlier by all the time it waited so far, and each gap takes from what is left of that.
     """
     lost = earlier = 0  # ns that the host waited before a piece, and by which its operations begin earlier
     rows, shadows = [], []
-    for begin in range(0, len(hosts), _AT_ONCE):
-        some = slice(begin, begin + _AT_ONCE)
-        length = np.where(hosts[some], gaps.end[some] - gaps.start[some], 0)
+    for begin in range(0, len(by_host), _AT_ONCE):
+        length = by_host[begin : begin + _AT_ONCE]
         mine = slice(*np.searchsorted(drains.gap, (begin, begin + len(length))))
         ended = drains.gap[mine] - begin
         waited = np.zeros(len(length), np.int64)

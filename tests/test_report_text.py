@@ -150,10 +150,12 @@ def test_a_green_build_says_for_every_workload_what_it_could_have_missed():
 
 def test_what_could_have_been_missed_is_no_less_than_the_floor():
     """What is found and lies below the floor passes all the same."""
-    cells = [verdicts.cell(mde=0.0), verdicts.cell("host_profile", mde=None, missed_us=13598.0)]
+    kernels = verdicts.cell("kernel_profile", mde=None, missed_us=20.0, missed_anywhere_us=114.6)
+    cells = [verdicts.cell(mde=0.0), verdicts.cell("host_profile", mde=None, missed_us=13598.0), kernels]
     assert view.unseen(verdicts.workload(cells=cells)) == (
         "could have missed: iteration latency worse by less than 1.0 %, "
-        "host time at one place longer by less than 13,598 µs"
+        "host time at one place longer by less than 13,598 µs, "
+        "kernel time at one place longer by less than 20 µs (115 µs at some)"
     )
 
 

@@ -132,8 +132,9 @@ class Cell(msgspec.Struct, kw_only=True):
 
     `effect` and `interval` are relative changes (0.05 is +5 %) for times and differences (0.05 is 5
     points) for ratios, positive when the value grew. `mde` is the smallest such effect found with 80 %
-    power, `missed_us` that growth of one place of the profile, us an iteration. `p` is the evidence's own,
-    towards better where the metric improved; `p_adjusted` after max-T and Holm, None where none applies.
+    power, `missed_us` that growth of one place of the profile, us an iteration, at half of the places, and
+    `missed_anywhere_us` at all of them. `p` is the evidence's own, towards better where the metric improved;
+    `p_adjusted` after max-T and Holm, None where none applies.
     `judged` is False where a provisional baseline could not have shown the change: a pass in name only.
     `place` names the work that a metric of the aligned profile is about.
     """
@@ -151,6 +152,7 @@ class Cell(msgspec.Struct, kw_only=True):
     p_adjusted: Amount | None = None
     mde: Number | None = None
     missed_us: Number | None = None
+    missed_anywhere_us: Number | None = None
     flagged: bool = False
     judged: bool = True
     provisional: bool = False

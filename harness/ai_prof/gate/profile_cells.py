@@ -160,8 +160,12 @@ def _cell(result: Compared, key: str, rules: Rules, *, provisional: bool) -> Cel
         metric=key, unit=metric.unit, reason=Reason.PASS, evidence=Evidence.SCREEN, provisional=provisional
     )
     if finding is None:
-        cell.missed_us = result.detectable_us
+        cell.missed_us, cell.missed_anywhere_us = result.detectable_us, result.anywhere_us
         seen = f"{result.detectable_us:.0f} us at one place"
+        if result.anywhere_us > result.detectable_us:
+            seen = (
+                f"{result.detectable_us:.0f} us at half of the places and {result.anywhere_us:.0f} us at any"
+            )
         # What is beyond the critical value and no finding is of less than the floor.
         least = f" by the floor of {floor_text(metric, floor)}" if result.t >= result.critical else ""
         cell.why = (

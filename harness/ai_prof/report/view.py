@@ -307,7 +307,9 @@ def unseen(workload: WorkloadVerdict, *only: str) -> str:
     for key, what in places:
         found = next((cell for cell in tested if cell.metric == key), None)
         if found is not None and found.missed_us is not None:
-            parts.append(f"{what} at one place longer by less than {found.missed_us:,.0f} µs")
+            least, most = found.missed_us, found.missed_anywhere_us or 0.0
+            some = f" ({most:,.0f} µs at some)" if most > least else ""
+            parts.append(f"{what} at one place longer by less than {least:,.0f} µs{some}")
     said = f"could have missed: {', '.join(parts)}" if parts else ""
     return f"{said} ({_ONE_OTHER})" if said and _knows_one_other(workload) else said
 

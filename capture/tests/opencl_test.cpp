@@ -333,6 +333,18 @@ void all_that_was_sent_is_accounted_for() {
   CHECK(calls.captured + calls.budget_dropped == kSent);
 }
 
+// Also of queues that there was no room for.
+void work_on_a_queue_too_many_is_counted() {
+  constexpr std::uint64_t kQueues = 2000;
+  const auto files = captured({{"AI_PROF_ENABLE", "1"}, {"AI_PROF_LEVEL", "api"}}, [] {
+    Program program(fake_driver());
+    for (std::uint64_t i = 0; i < kQueues; ++i) program.launch(program.queue());
+  });
+  const auto kernels = files.at(0).loss(format::kKernel);
+  CHECK(kernels.captured > 0 && kernels.captured < kQueues);
+  CHECK(kernels.captured + kernels.budget_dropped + kernels.unfinished == kQueues);
+}
+
 void a_forked_child_has_its_own_file() {
   const auto files = captured({{"AI_PROF_ENABLE", "1"}, {"AI_PROF_LEVEL", "api"}}, [] {
     Program program(fake_driver());
@@ -425,6 +437,7 @@ int main() {
   settled_iterations_are_recorded();
   the_budget_is_kept_and_loss_counted();
   all_that_was_sent_is_accounted_for();
+  work_on_a_queue_too_many_is_counted();
   a_forked_child_has_its_own_file();
 #ifndef __SANITIZE_THREAD__  // which ends a child that starts a thread where one of its parent's was
   a_child_forked_while_another_thread_starts_the_capture_has_its_own();

@@ -156,6 +156,7 @@ void Capture::add_queue(cl_command_queue handle, cl_context context, cl_device_i
     // The recorder's thread frees it once the program has let go of it and all its commands are done.
     static_cast<void>(queue.release());
   } else {
+    queues_left_out_.store(true, std::memory_order_relaxed);
     recorder_->error("too many command queues: the work of those made later is not recorded");
   }
   recorder_->wake();
@@ -190,10 +191,16 @@ void Capture::submit(Item& item) noexcept {
 
 void Capture::drop(const Item& item) noexcept {
   const bool command = item.event != nullptr;
-  if (command) {
-    next<kReleaseEvent>()(item.event);
-    recorder_->budget_dropped(block_of(item));
-  }
+  if (command) next<kReleaseEvent>()(item.event);
+  count_dropped(item, command);
+}
+
+void Capture::left_out(const Item& command) noexcept {
+  if (queues_left_out_.load(std::memory_order_relaxed)) count_dropped(command, true);
+}
+
+void Capture::count_dropped(const Item& item, bool command) noexcept {
+  if (command) recorder_->budget_dropped(block_of(item));
   if ((command && item.blocking) || item.what == Item::What::kSync) recorder_->budget_dropped(format::kSync);
   if (api_) recorder_->budget_dropped(format::kCall);
 }

@@ -48,6 +48,8 @@ class Capture final : public Source {
   bool api() const noexcept { return api_; }
   // Hands `item` over with this thread's id; counts it as dropped when there is no room.
   void submit(Item& item) noexcept;
+  // Counts a command on a queue that is not known as dropped, where some had no room.
+  void left_out(const Item& command) noexcept;
   std::uint32_t next_correlation() noexcept { return correlation_.fetch_add(1, std::memory_order_relaxed); }
 
   // ---- the recorder's thread ----
@@ -73,6 +75,7 @@ class Capture final : public Source {
   bool add_if_done(Recorder& recorder, const Item& item);
   void add_device_records(Recorder& recorder, const Item& item);
   void drop(const Item& item) noexcept;
+  void count_dropped(const Item& item, bool command) noexcept;
 
   static std::atomic<Capture*> current_;
   static std::atomic<Capture*> known_;
@@ -85,6 +88,7 @@ class Capture final : public Source {
   std::atomic<std::uint32_t> correlation_{1};
   KernelNames kernel_names_;
   QueueTable queues_;
+  std::atomic<bool> queues_left_out_{false};
 
   std::mutex mutex_;  // of what follows; taken where contexts, devices and queues come and go
   std::unordered_map<cl_context, std::uint32_t> contexts_;

@@ -20,7 +20,11 @@ template <class EnqueueCall>
 cl_int record_command(cl_command_queue handle, cl_event* wanted, Item item, EnqueueCall&& enqueue) noexcept {
   Capture* const capture = Capture::current();
   Queue* const queue = capture != nullptr ? capture->find(handle) : nullptr;
-  if (queue == nullptr) return enqueue(wanted);
+  if (queue == nullptr) {
+    item.result = enqueue(wanted);
+    if (capture != nullptr && item.result == kSuccess) capture->left_out(item);
+    return item.result;
+  }
   cl_event own = nullptr;
   cl_event* const event = wanted != nullptr ? wanted : &own;
   item.queue = queue;

@@ -23,6 +23,7 @@ def by_metric(items):
     return {item.metric.key: item for item in items}
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # those of SciPy 1.10, of a sample of one
 def test_without_a_prior_it_is_the_t_test_of_one_new_session():
     machine = Machine(5)
     baseline, candidate = machine.baseline(8), machine.session("new", slower=1.01)

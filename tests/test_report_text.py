@@ -272,7 +272,7 @@ def test_terminal_prints_one_plain_line_a_workload_and_the_verdict():
     assert len(lines) == len(verdict.workloads) + len(remedies) + len(verdict.notes) + 1
     assert [line.endswith('--reason "..."') for line in remedies] == [True]
     assert lines[1].startswith("torch_decode  regressed  Iteration latency +38.1 %")
-    assert "while the host prepares input" in lines[1]
+    assert "while the host prepares input. The gap between gemm_2 and memcpy host to device grew" in lines[1]
     assert lines[-1] == "2 of 7 workloads regressed (exit 1)"
     assert "\x1b" not in stream.getvalue()
 

@@ -32,6 +32,13 @@ def baseline(seed=0, sessions=2, **fields):
     return Baseline(**{**values, **fields})
 
 
+def test_the_remedy_for_a_damaged_file_can_be_pasted(tmp_path):
+    path = store.save(tmp_path / "my project", baseline())
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(BaselineError, match=re.escape(f"`git checkout -- '{path}'`")):
+        store.load(tmp_path / "my project", KEY, "train")
+
+
 def test_what_is_saved_is_loaded(tmp_path):
     one = baseline()
     path = store.save(tmp_path, one)

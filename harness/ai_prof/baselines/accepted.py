@@ -5,6 +5,7 @@ They are of one baseline, named by its digest, so the next refresh ends them eve
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -98,7 +99,7 @@ def end(path: Path) -> None:
 
 
 def _read(file: Path) -> _File | None:
-    remedy = f"restore it with `git checkout -- {file}`, or remove it and accept again"
+    remedy = f"restore it with `git checkout -- {shlex.quote(str(file))}`, or remove it and accept again"
     try:
         found = msgspec.json.decode(file.read_bytes(), type=_File)
     except FileNotFoundError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -179,7 +180,7 @@ def every(folders: Iterable[Path], names: Collection[str] = ()) -> list[tuple[Pa
 
 def _decode(data: bytes, path: Path) -> Baseline:
     remedy = (
-        f"restore it with `git checkout -- {path}`, or remove it and record it again with "
+        f"restore it with `git checkout -- {shlex.quote(str(path))}`, or remove it and record it again with "
         "`ai-prof baseline refresh` (`ai-prof gate --record` for one below .ai-prof)"
     )
     try:

@@ -64,6 +64,12 @@ def test_the_whole_message_of_an_exception_is_told(tmp_path):
     assert run.detail == "exit code 1: ValueError: build failed error: unknown CPU (options: -I x)"
 
 
+def test_of_a_usage_error_the_line_that_says_it_is_told(tmp_path):
+    lines = "usage: it [-h]\\nit: error: unrecognized arguments: --fast\\n  rootdir: /somewhere"
+    run = launch(job(tmp_path, f"import sys; sys.exit('{lines}')"))
+    assert run.detail == "exit code 1: it: error: unrecognized arguments: --fast"
+
+
 def test_a_line_without_end_is_cut(tmp_path):
     run = launch(job(tmp_path, "import sys; sys.exit('bad ' + 'x' * 2000)"))
     assert run.detail.startswith("exit code 1: bad xxx")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 import socket
 import textwrap
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ai_prof.trace.model import Trace
 
 LAST_BYTES = 4096
+_ERROR = re.compile(r"\berror: ", re.IGNORECASE)
 LONGEST_COMPLAINT = 400
 BUSY_CORES = 0.5  # of other programs, from which on a hang may be theirs
 PROFILE = "profile.npz"
@@ -238,10 +240,13 @@ def _failure(ended: process.Ended, job: Job) -> str | None:
 
 
 def _complaint(stderr: Path) -> str:
-    """What a program said last: the whole message of an exception of Python, else its last line."""
+    """What a program said last: an exception of Python, else the last line of an error, or at all."""
     _, traceback, end = _end_of(stderr).rpartition("Traceback (most recent call last):\n")
     message = itertools.dropwhile(lambda line: line.startswith(" "), end.splitlines() if traceback else ())
-    return textwrap.shorten(" ".join(message), LONGEST_COMPLAINT) or _cut(_last_line(stderr))
+    if whole := textwrap.shorten(" ".join(message), LONGEST_COMPLAINT):
+        return whole
+    errors = [line.strip() for line in end.splitlines() if _ERROR.search(line)]
+    return _cut(errors[-1] if errors else _last_line(stderr))
 
 
 def _cut(line: str) -> str:

@@ -59,6 +59,12 @@ def test_a_crash_says_its_last_line_and_code(tmp_path):
     assert (run.workload, run.order, run.session, run.metrics) == ("fake", 3, "s", {})
 
 
+def test_no_two_launches_begin_at_the_same_time(tmp_path):
+    """A baseline knows its runs by that: builds of a session all count their launches from 0."""
+    one = job(tmp_path, "")
+    assert len({launch(one).started for _ in range(3)}) == 3
+
+
 def test_the_whole_message_of_an_exception_is_told(tmp_path):
     run = launch(job(tmp_path, "raise ValueError('build failed\\n\\nerror: unknown CPU\\n(options: -I x)')"))
     assert run.detail == "exit code 1: ValueError: build failed error: unknown CPU (options: -I x)"

@@ -116,7 +116,7 @@ def run_program(job: Job) -> Ended:
         session=job.session,
         order=job.order,
         host=socket.gethostname(),
-        started=started.isoformat(timespec="seconds"),
+        started=started.isoformat(timespec="milliseconds"),  # no two runs of a workload have the same
         commit=job.commit,
         dirty=job.dirty,
         environment=environment,

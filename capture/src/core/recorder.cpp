@@ -280,14 +280,17 @@ void Recorder::append(format::BlockType type, std::span<const std::byte> record)
 }
 
 void Recorder::write_batch(format::BlockType type) {
-  Batch& batch = batches_[type];
-  if (batch.count == 0) return;
+  if (batches_[type].count == 0) return;
   // A reader of a cut file must find what the records refer to: names, devices, the clocks of their times.
   write_pending_text();
-  if (type != format::kDevice && type != format::kClock) {
-    write_batch(format::kDevice);
-    write_batch(format::kClock);
-  }
+  write_records(format::kDevice);
+  write_records(format::kClock);
+  write_records(type);
+}
+
+void Recorder::write_records(format::BlockType type) {
+  Batch& batch = batches_[type];
+  if (batch.count == 0) return;
   if (!write(type, batch.record_size, batch.count, batch.bytes)) {
     counts_[type].captured -= batch.count;
     budget_dropped(type, batch.count);

@@ -142,7 +142,8 @@ class Recorder {
   format::EndReason decided();
   void add_error(std::string_view what);  // under text_mutex_
   void append(format::BlockType type, std::span<const std::byte> record);
-  void write_batch(format::BlockType type);
+  void write_batch(format::BlockType type);  // and what it refers to
+  void write_records(format::BlockType type);
   bool write(format::BlockType type, std::uint32_t record_size, std::uint32_t count,
              std::span<const std::byte> payload);
   void write_pending_text();

@@ -100,8 +100,7 @@ def _kind(workload: WorkloadVerdict) -> str:
     pair = gaps.compared(gaps.splits(workload))
     if pair is None:
         return ""
-    keys = (gaps.WORK, *CAUSES)
-    grown = {key: pair[1].parts.get(key, 0.0) - pair[0].parts.get(key, 0.0) for key in keys}
+    grown = _growth(*pair)
     most = max(grown, key=lambda key: grown[key])
     if grown[most] < _least(pair[0]):
         return ""
@@ -162,7 +161,8 @@ def _paused(workload: WorkloadVerdict) -> bool:
     if pair is None:
         return False
     longer = pair[1].iteration_ms - pair[0].iteration_ms
-    pause = sum(pair[1].parts.get(each, 0.0) - pair[0].parts.get(each, 0.0) for each in PAUSES)
+    grown = _growth(*pair)
+    pause = sum(grown[each] for each in PAUSES)
     return pause >= max(MOSTLY * longer, _least(pair[0]))
 
 
@@ -180,8 +180,7 @@ def _time(workload: WorkloadVerdict) -> str:
         return ""
     before, after = pair
     longer = after.iteration_ms - before.iteration_ms
-    keys = (gaps.WORK, *CAUSES)
-    parts = {key: after.parts.get(key, 0.0) - before.parts.get(key, 0.0) for key in keys}
+    parts = _growth(before, after)
     work, waits = parts.pop(gaps.WORK), sum(parts.values())
     # A synchronize that was there before empties the queue before whatever else takes longer, and a pause of
     # the host that all the time goes to is worth more words than the synchronize that lets it be felt.
@@ -197,6 +196,11 @@ def _time(workload: WorkloadVerdict) -> str:
     parts_told = [text for size, text in ranked if size >= TELLING * ranked[0][0]]
     said = (", and " if "," in parts_told[0] else " and ").join(parts_told)
     return f"{_longer(latency, longer)} the device {said}."
+
+
+def _growth(before: gaps.Split, after: gaps.Split) -> dict[str, float]:
+    """Return the ms by which each part of the mean iteration grew."""
+    return {key: after.parts.get(key, 0.0) - before.parts.get(key, 0.0) for key in (gaps.WORK, *CAUSES)}
 
 
 def _longer(latency: Cell | None, longer: float) -> str:

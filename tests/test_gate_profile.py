@@ -345,6 +345,17 @@ def test_without_base_the_same_place_must_be_flagged_again():
     assert elsewhere.reason is Reason.PASS
 
 
+def test_without_base_a_delay_that_fresh_runs_show_the_device_not_to_feel_only_warns():
+    program, delays = decode(21), {60: 100.0}
+    old, new, fresh = program.runs(10), program.runs(3, delays=delays), program.runs(3, delays=delays)
+    for run in fresh:
+        run.values[4] = 1.0
+    final = settled(screened(old, new), (*old, *new), [], fresh)
+    assert (final.reason, final.evidence) == (Reason.PASS, Evidence.REPEATED)
+    assert cell(final).notes == ["warning"]
+    assert "(operation 60)" in cell(final).place
+
+
 def test_fresh_runs_without_profiles_leave_the_flag_open():
     program, delays = decode(22), {60: 100.0}
     old, new = program.runs(10), program.runs(3, delays=delays)

@@ -117,13 +117,19 @@ def hidden(
 
 
 def stands_again(examined: Examined, again: Examined, *, provisional: bool) -> list[Cell]:
-    """The cells where base can't be run: a flag fails if fresh runs flag one of its places again."""
+    """The cells where base can't be run: a flag fails if fresh runs flag one of its places again.
+
+    Where they flag none, their own cell stands: it may be a warning of a delay that the device does not feel.
+    """
     made = []
+    first, second = ({cell.metric: cell for cell in each.cells} for each in (examined, again))
     for finding in examined.flagged:
         key = _KEYS[finding.aspect]
-        cell = next(cell for cell in examined.cells if cell.metric == key)
+        cell, fresh = first[key], second.get(key)
         places = {place for other in again.flagged if _KEYS[other.aspect] == key for place in other.positions}
         stands = not places.isdisjoint(finding.positions)
+        if not stands and fresh is not None and not fresh.flagged:
+            cell = fresh
         made.append(
             msgspec.structs.replace(
                 cell,

@@ -61,6 +61,15 @@ def test_an_iteration_that_takes_no_longer_is_told_after_the_place_that_failed()
     assert last.startswith("An iteration takes no longer, but the device works ")
 
 
+def test_a_wait_that_only_has_another_cause_now_is_none_that_grew():
+    workload = verdicts.regressed_by_time()
+    workload.cells = [each for each in workload.cells if each.metric != "iteration_ms"]
+    workload.confirm_head = verdicts.runs(
+        "torch_decode", 6, stage=2, turn=1, slower=0.98, causes={"launch": 0.1, "device": 1.5}
+    )
+    assert cause.sentences(workload)[-1].startswith("An iteration takes no longer, but the device works ")
+
+
 def test_where_only_a_place_failed_it_is_told_before_times_that_may_be_chance():
     workload = verdicts.regressed_by_time()
     place = msgspec.structs.replace(
@@ -76,6 +85,21 @@ def test_where_only_a_place_failed_it_is_told_before_times_that_may_be_chance():
     assert "which may be chance" in second
     workload.cells.append(verdicts.cell("gap_ms", 0.5, reason=Reason.REGRESSED))
     assert cause.sentences(workload)[0] == second
+
+
+def test_a_place_that_failed_says_what_the_host_does_there():
+    workload = verdicts.regressed_by_time()
+    workload.cells = [
+        msgspec.structs.replace(
+            verdicts.cell("host_profile", reason=Reason.REGRESSED),
+            unit="us", place="host time between gemm_2 and memcpy host to device (operation 0)",
+            baseline=200.0, candidate=4700.0,
+        )
+    ]  # fmt: skip
+    assert cause.sentences(workload)[0] == (
+        "Host time between gemm_2 and memcpy host to device grew from 200.0 µs to 4.700 ms an iteration, and "
+        "the device waits for it while the host prepares input."
+    )
 
 
 def test_a_pause_of_the_host_is_told_before_the_overlap_that_it_costs():

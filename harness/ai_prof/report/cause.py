@@ -22,6 +22,7 @@ HOST_TOLD = 1.1  # a host this much slower or faster is worth a word
 TELLING = 0.2  # a part is named from this share of the larger one on
 APART = 0.1  # the median iteration is told beside the mean one where it grew otherwise
 PAUSES = ("data", "host")  # causes of gaps in which the host does something else
+OF_HOST = ("launch", "sync", *PAUSES)
 SITES = 3  # places of synchronizes that are named
 _EXPLAINED = frozenset({Reason.REGRESSED, Reason.INCONCLUSIVE})
 _WAITS = {
@@ -151,8 +152,20 @@ def _only_place(workload: WorkloadVerdict) -> str:
         return ""
     most = max(worse, key=lambda cell: (cell.candidate or 0.0) - (cell.baseline or 0.0))
     before, after = (why_view.time(value or 0.0) for value in (most.baseline, most.candidate))
-    felt = ", and the device waits for it" if most.metric == "host_profile" else ""
-    return f"{words.place(most.place)} grew from {before} to {after} an iteration{felt}."
+    return f"{words.place(most.place)} grew from {before} to {after} an iteration{_felt(workload, most)}."
+
+
+def _felt(workload: WorkloadVerdict, place: Cell) -> str:
+    """Say that the device waits for a place of the host, and what the host does there where that is known."""
+    if place.metric != "host_profile":
+        return ""
+    meanwhile, between = "", place.place.rpartition(" (")[0]
+    for gap in workload.explained.gaps if workload.explained else ():
+        if between == f"host time between {gap.before} and {gap.after}":
+            least = MOSTLY * sum(gap.causes.values())
+            known = (each for each in OF_HOST if gap.causes.get(each, 0.0) >= least > 0)
+            meanwhile = "".join(f" {_WAITS[each]}" for each in known)
+    return f", and the device waits for it{meanwhile}"
 
 
 def _paused(workload: WorkloadVerdict) -> bool:
@@ -236,7 +249,9 @@ def _no_longer(latency: Cell | None) -> str:
 
 
 def _part_that_grew(parts: Mapping[str, float], least: float) -> str:
-    most = max(parts, key=lambda part: parts[part])
+    """Name what the device spends more time on; a wait that only has another cause now is none that grew."""
+    waits = sum(parts.values()) - parts[gaps.WORK]
+    most = max(parts, key=lambda part: parts[part]) if waits >= least else gaps.WORK
     if parts[most] < least:
         return ""
     grown = f"{_ms(parts[most])} longer"

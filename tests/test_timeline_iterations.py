@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 
 import aiprof_file as af
 import numpy as np
@@ -348,6 +349,22 @@ def test_markers_decide(tmp_path, label, method, calls):
     assert found.method == method
     assert found.starts.tolist() == program.starts
     assert found.count == 6
+
+
+def test_ranges_beside_a_kernel_with_a_very_long_name(tmp_path):
+    program = af.Program()
+    for i in range(40):
+        begin = program.now
+        program.iteration()
+        program.launch("cutlass" * 50_000, 10_000)
+        program.range(f"step {i}", begin, program.now)
+    trace = native.read([program.write(tmp_path)])
+    tracemalloc.start()
+    found = device_timeline(trace, 0).iterations
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (found.method, found.count) == ("nvtx", 40)
+    assert most < 20_000_000  # bytes
 
 
 def test_the_process_with_most_work_is_followed(tmp_path):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ai_prof.trace.tables import Names, renumbered
+
 if TYPE_CHECKING:
     from ai_prof.timeline.operations import Operations
     from ai_prof.timeline.sequence import Sequence
@@ -27,20 +29,24 @@ def marked_starts(trace: Trace, operations: Operations, sequence: Sequence) -> t
     ranges = trace.ranges
     if not len(ranges.start) or not len(sequence):
         return None
-    process = operations.process[sequence.operation.max()]
-    of_process = ranges.process == process
-    names = np.array([_NUMBER.sub("#", name) for name in trace.names] + [""])[ranges.name]
-    steps = of_process & np.array([bool(_PROFILER_STEP.match(name)) for name in names])
-    if steps.any():
-        rows = _first_rows(operations, sequence, ranges.start[steps], ranges.end[steps])
-        return ("profiler_step", rows) if len(rows) else None
-    for name in sorted({name for name in names[of_process].tolist() if _ITERATION.search(name)}):
-        mine = of_process & (names == name)
+    rows = np.flatnonzero(ranges.process == operations.process[sequence.operation.max()])
+    kinds = Names()  # few, where a column of names, each as wide as the longest of a kernel, is none to make
+
+    def number(key: int) -> int:
+        return kinds[_NUMBER.sub("#", trace.names[key]) if key >= 0 else ""]
+
+    kind = renumbered(ranges.name[rows], number)
+    steps = rows[np.isin(kind, [number for name, number in kinds.items() if _PROFILER_STEP.match(name)])]
+    if len(steps):
+        first = _first_rows(operations, sequence, ranges.start[steps], ranges.end[steps])
+        return ("profiler_step", first) if len(first) else None
+    for name in sorted(filter(_ITERATION.search, kinds)):
+        mine = rows[kind == kinds[name]]
         start, end = ranges.start[mine], ranges.end[mine]
         if len(start) >= _MIN_RANGES and len(set(ranges.thread[mine])) == 1 and (start[1:] >= end[:-1]).all():
-            rows = _first_rows(operations, sequence, start, end)
-            if len(rows) >= _MIN_RANGES:
-                return "nvtx", rows
+            first = _first_rows(operations, sequence, start, end)
+            if len(first) >= _MIN_RANGES:
+                return "nvtx", first
     return None
 
 

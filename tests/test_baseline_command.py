@@ -148,6 +148,20 @@ def test_show_gives_what_every_cell_could_miss(tmp_path, monkeypatch, capsys):
     assert "accepted by ada, 1 to 2 (wanted)" in out
 
 
+def test_show_and_calibrate_judge_by_the_projects_rules_too(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    store.save(tmp_path / "baselines", baseline(sessions=4))
+    (tmp_path / "pyproject.toml").write_text('[tool.ai-prof]\npolicy.gap = "ignore"\n')
+    assert main(["baseline", "show", "--json"]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)
+    assert {"gap", "gap_ms"} & {cell["metric"] for cell in shown["metrics"]} == {"gap_ms"}
+    (tmp_path / "workloads" / "train").mkdir(parents=True)
+    (tmp_path / "workloads" / "train" / "workload.toml").write_text("schema = 1")
+    for verb in (["baseline", "show"], ["calibrate"]):
+        assert main(verb) == 2
+        assert "workload.toml: " in capsys.readouterr().err
+
+
 def test_show_tells_latency_as_the_gate_compares_it(tmp_path, monkeypatch, capsys):
     """By the lower quarter, where that varies less; an anchor has kept the medians alone."""
     monkeypatch.chdir(tmp_path)

@@ -10,15 +10,14 @@ from rich.table import Table
 from ai_prof.baselines import accepted, store
 from ai_prof.baselines.contents import Held, contents
 from ai_prof.cli.console import OutputConsole
-from ai_prof.cli.settings import load
+from ai_prof.cli.settings import load, rules_of
 from ai_prof.errors import NothingToCompareError
 from ai_prof.gate import screen
 from ai_prof.gate.acceptance import note
 from ai_prof.gate.latency import quantile_note, quantile_of
-from ai_prof.gate.metrics import METRICS, Rules
+from ai_prof.gate.metrics import METRICS
 from ai_prof.json_text import for_people
 from ai_prof.report.format import NOTHING, change, plural, threshold, value
-from ai_prof.runs import workloads
 from ai_prof.runs.stored import LOCAL
 
 if TYPE_CHECKING:
@@ -47,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def show(args: argparse.Namespace) -> int:
     """Print the baselines."""
-    rules = _rules()
     found = find(args)
+    rules = rules_of({each.workload for _, each in found}, Path.cwd(), load(Path.cwd()))
     by_key: dict[str, dict[str, Baseline]] = {}
     for _, baseline in found:
         by_key.setdefault(baseline.machine_key, {})[baseline.workload] = baseline
@@ -56,7 +55,7 @@ def show(args: argparse.Namespace) -> int:
     for path, baseline in found:
         history = {name: each.runs for name, each in by_key[baseline.machine_key].items()}
         priors = screen.shared_priors(history, baseline.backend)
-        held = contents(baseline, rules.get(baseline.workload, Rules()), priors)
+        held = contents(baseline, rules[baseline.workload], priors)
         shown.append((path, baseline, held, accepted.load(path, baseline)))
     if args.json:
         print(for_people([_facts(*each) for each in shown]))
@@ -101,13 +100,6 @@ def find(args: argparse.Namespace) -> list[tuple[Path, Baseline]]:
             f"no baseline{named} in {' or '.join(map(str, folders))}: `ai-prof baseline refresh` makes one"
         )
     return found
-
-
-def _rules() -> dict[str, Rules]:
-    """Each workload's own floors and policies, where the workloads are here."""
-    root = Path.cwd()
-    folder = root / load(root).workloads
-    return {each.name: each.rules for each in workloads.find(folder)} if folder.is_dir() else {}
 
 
 def _show(path: Path, baseline: Baseline, held: list[Held], wanted: list[Acceptance]) -> None:

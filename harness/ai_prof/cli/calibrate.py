@@ -11,19 +11,17 @@ from rich.table import Table
 from ai_prof.baselines import calibrated, store
 from ai_prof.cli import say
 from ai_prof.cli.console import OutputConsole
-from ai_prof.cli.settings import load
-from ai_prof.errors import NothingToCompareError, UsageError, WorkloadError
+from ai_prof.cli.settings import load, rules_of
+from ai_prof.errors import NothingToCompareError, UsageError
 from ai_prof.gate.calibration import Calibration, calibrate
 from ai_prof.gate.confirm import MIN_LAUNCHES
 from ai_prof.gate.model import LastCalibration
 from ai_prof.json_text import for_people
 from ai_prof.runs.stored import LOCAL
-from ai_prof.runs.workloads import find
 
 if TYPE_CHECKING:
     import argparse
 
-    from ai_prof.gate.metrics import Rules
     from ai_prof.timeline.profile import Profile
 
 
@@ -48,7 +46,6 @@ def run(args: argparse.Namespace) -> int:
         machines.setdefault(baseline.machine_key, {}).setdefault(baseline.workload, (baseline, path))
     if not machines:
         raise NothingToCompareError(f"no baselines in {' or '.join(map(str, folders))}: record some first")
-    rules = _rules(root / settings.workloads)
     made = {}
     for key, stored in machines.items():
         say(f"{key}: gating {args.draws} builds drawn from what is stored of {', '.join(stored)}")
@@ -58,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         made[key] = calibrate(
             {name: baseline.runs for name, (baseline, _) in stored.items()},
             next(baseline.backend for baseline, _ in stored.values()),
-            rules=rules,
+            rules=rules_of(stored, root, settings),
             profiles=profiles,
             draws=args.draws,
             seed=args.seed,
@@ -79,14 +76,6 @@ def _last(calibration: Calibration) -> LastCalibration:
     return LastCalibration(
         when=when, draws=calibration.draws, failed=calibration.failed, bound=calibration.bound
     )
-
-
-def _rules(folder: Path) -> dict[str, Rules]:
-    """The rules of the workloads that are here; those of others are the table's."""
-    try:
-        return {workload.name: workload.rules for workload in find(folder)}
-    except WorkloadError:
-        return {}
 
 
 def show(key: str, calibration: Calibration) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ai_prof.cli.settings import LEAST_RUNS, MOST_RUNS, Settings, load
 from ai_prof.errors import UsageError
-from ai_prof.gate.metrics import Rules
 from ai_prof.runs.gated import Request
 from ai_prof.runs.interpreter import interpreter
 
@@ -62,7 +61,7 @@ def make_request(args: argparse.Namespace, **more: Any) -> tuple[Request, Settin
         fail_on=settings.fail_on,
         budget_minutes=settings.budget_minutes,
         build=settings.build,
-        rules=Rules(floors=settings.floors, policy=settings.policy),
+        rules=settings.rules,
         own_baselines=root / settings.baselines,
         **more,
     )

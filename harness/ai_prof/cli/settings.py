@@ -9,7 +9,8 @@ import msgspec
 
 from ai_prof.errors import UsageError
 from ai_prof.gate.decide import FAIL_ON
-from ai_prof.gate.metrics import Floor, Policy
+from ai_prof.gate.metrics import Floor, Policy, Rules
+from ai_prof.runs import workloads
 from ai_prof.runs.tables import convert, rule_mistakes
 
 if sys.version_info >= (3, 11):
@@ -18,7 +19,7 @@ else:
     import tomli as tomllib
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 
@@ -39,6 +40,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid
     build: str | None = None
     floors: dict[str, Floor] = {}
     policy: dict[str, Policy] = {}
+
+    @property
+    def rules(self) -> Rules:
+        """What holds for a workload that says nothing itself."""
+        return Rules(floors=self.floors, policy=self.policy)
+
+
+def rules_of(names: Iterable[str], root: Path, settings: Settings) -> dict[str, Rules]:
+    """The rules that the gate has for these workloads; for one that is not here, the project's.
+
+    Raises WorkloadError where a `workload.toml` is wrong.
+    """
+    files = (root / settings.workloads).glob(f"*/{workloads.FILE}")
+    own = {each.name: each.rules.over(settings.rules) for each in map(workloads.load, files)}
+    return {name: own.get(name, settings.rules) for name in names}
 
 
 def load(root: Path) -> Settings:

@@ -127,6 +127,14 @@ def test_the_page_tells_what_was_found_and_what_was_named():
     assert all(len(line) == len(head) for line in lines)
 
 
+def test_a_build_that_passed_tells_what_became_of_kernel_time():
+    one = verdicts.workload("cl_tiny", Reason.PASS, cells=[verdicts.cell("kernel_time_ms", 0.004)])
+    one.cells[0].why = "kernel time per iteration grew 0.4 %: below the floor of 1 %"
+    kept = fault_page.row_of(verdicts.build(one), "cl_tiny", "slow=0.1", 1.0, forked=False)
+    head, line = tables(fault_page.page([kept], PLAN, {}))
+    assert line[head.index("what is said first")] == one.cells[0].why
+
+
 def run_of(name, folder):
     """A run that captured a program on an H200, and its profile."""
     path = folder / name / "h-1-0.aiprof"

@@ -15,7 +15,7 @@ from ai_prof.report import format as fmt
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ai_prof.gate.model import BuildVerdict
+    from ai_prof.gate.model import BuildVerdict, WorkloadVerdict
 
 HEAD = """\
 # The fault matrix
@@ -40,8 +40,9 @@ LONGEST = 160
 class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One gated build of one workload: `fault` is NAME=STRENGTH, None for the build without one.
 
-    `said` is what a reader of the report learns first, `warned` the places that it only warns of. `stored`
-    runs of `sessions` were the baseline, `runs` were made. With `forked`, launches were forks of an
+    `said` is what a reader of the report learns first, `warned` the places that it only warns of. `why` is
+    the verdict's; of a pass, what became of kernel time, the size of a fault that slows kernels.
+    `stored` runs of `sessions` were the baseline, `runs` were made. With `forked`, launches were forks of an
     interpreter that had imported the framework.
     """
 
@@ -111,7 +112,7 @@ def row_of(verdict: BuildVerdict, workload: str, fault: str | None, seconds: flo
         provisional=one.provisional,
         said=told[0] if told else "",
         warned=[cell.place for cell in one.cells if "warning" in cell.notes],
-        why=one.why,
+        why=_kernel_time(one) if one.reason is Reason.PASS else one.why,
         sessions=int(one.baseline.get("sessions") or 0),
         stored=len(one.baseline_runs),
         runs=len(one.candidate_runs) + len(one.confirm_base) + len(one.confirm_head),
@@ -122,6 +123,10 @@ def row_of(verdict: BuildVerdict, workload: str, fault: str | None, seconds: flo
         machine=_machine(verdict.machine),
         forked=forked,
     )
+
+
+def _kernel_time(one: WorkloadVerdict) -> str:
+    return next((cell.why for cell in one.cells if cell.metric == "kernel_time_ms"), one.why)
 
 
 def _machine(facts: dict[str, Any]) -> str:
@@ -183,7 +188,7 @@ def cells(row: Row, known: Words) -> list[str]:
     label = words.REASONS[row.reason].label + (", provisional" if row.provisional else "")
     if row.warned and row.reason is not Reason.REGRESSED:
         label += ", with a warning"
-    told = row.said or "; ".join(row.warned) or ("" if row.done else row.why)
+    told = row.said or "; ".join(row.warned) or (row.why if row.fault or not row.done else "")
     judge = known.found if row.fault is None else known.named
     return [
         row.workload,

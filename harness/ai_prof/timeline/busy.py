@@ -27,7 +27,6 @@ class Busy:
     @property
     def window(self) -> int:
         """Its length, ns."""
-        """Its length, ns."""
         return self.high - self.low
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ai_prof.timeline.intervals import Intervals, intersect_pieces, merge, union
+from ai_prof.timeline.intervals import Intervals, intersect_pieces, lengths, merge, union
 from ai_prof.timeline.operations import call_row
 from ai_prof.timeline.stacks import under_loader
 from ai_prof.timeline.syncs import host_syncs, sync_threads
@@ -147,8 +147,8 @@ def _causes(states: _HostStates, gaps: Intervals, following: I32, iteration_star
         blocked, inside = states.of(process, thread)
         sync, sync_gap = intersect_pieces(stretches, blocked)
         calls, calls_gap = intersect_pieces(stretches, inside)
-        in_sync = _sum(sync, sync_gap, len(mine))
-        in_calls = _sum(calls, calls_gap, len(mine)) - in_sync
+        in_sync = lengths(sync, sync_gap, len(mine))
+        in_calls = lengths(calls, calls_gap, len(mine)) - in_sync
         outside = by_host[mine] - in_sync - in_calls
         by_gap[mine, _SYNC], by_gap[mine, _LAUNCH] = in_sync, in_calls
         feeding = feeds[mine] | under_loader(states.trace, process, thread, stretches)
@@ -202,13 +202,6 @@ class _HostStates:
         blocked = merge(waiting, union(calls.start[waits], calls.end[waits]))
         working = union(calls.start[mine], calls.end[mine], BETWEEN_CALLS_NS)
         return blocked, merge(working, blocked, BETWEEN_CALLS_NS)
-
-
-def _sum(pieces: Intervals, of: I64, count: int) -> I64:
-    """Total length of the pieces of each of `count` stretches."""
-    total = np.zeros(count, np.int64)
-    np.add.at(total, of, pieces.end - pieces.start)
-    return total
 
 
 def _sync_shadow(by_host: I64, processes: I32, drains: _Drains) -> tuple[I32, I64]:

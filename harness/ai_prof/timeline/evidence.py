@@ -12,7 +12,7 @@ from ai_prof.timeline.busy import copy_compute_overlap
 from ai_prof.timeline.capture_findings import incomplete
 from ai_prof.timeline.causes import CAUSES
 from ai_prof.timeline.device import DeviceTimeline, device_timeline
-from ai_prof.timeline.intervals import clip, complement, intersect_pieces
+from ai_prof.timeline.intervals import Intervals, complement, intersect_pieces, lengths
 from ai_prof.timeline.kernels import kernel_figures
 from ai_prof.timeline.operations import busy_devices
 from ai_prof.timeline.profile import Profile, profile
@@ -109,13 +109,9 @@ def _median_gap(timeline: DeviceTimeline) -> float:
     """Median over iterations of the gap within each, ns."""
     iterations = timeline.iterations
     edges = iterations.starts[iterations.warm_up :]
-    low, high = int(edges[0]), int(edges[-1])
-    gaps = complement(clip(timeline.operations.union(), low, high), low, high)
-    cuts = type(gaps)(edges[:-1], edges[1:])
-    pieces, of = intersect_pieces(cuts, gaps)
-    per_iteration = np.zeros(len(edges) - 1, np.int64)
-    np.add.at(per_iteration, of, pieces.end - pieces.start)
-    return float(np.median(per_iteration))
+    gaps = complement(timeline.operations.union(), int(edges[0]), int(edges[-1]))
+    pieces, of = intersect_pieces(Intervals(edges[:-1], edges[1:]), gaps)
+    return float(np.median(lengths(pieces, of, len(edges) - 1)))
 
 
 def _structure(timelines: list[DeviceTimeline]) -> dict[str, int | None]:

@@ -20,8 +20,10 @@ from scipy import special
 
 from ai_prof.errors import NothingToCompareError
 from ai_prof.gate import confirm, decide, profile, screen
-from ai_prof.gate.metrics import METRICS, Rules
+from ai_prof.gate.flag import NO_PROFILES
+from ai_prof.gate.metrics import Rules
 from ai_prof.gate.model import Reason
+from ai_prof.gate.values import run_profiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
 CANDIDATE = 3
 SESSIONS = 3  # from so many on, a candidate is a whole session
 NO_RULES: Mapping[str, Rules] = {}
-NO_PROFILES: Mapping[str, Profile] = {}
 
 
 class Calibrated(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,16 +173,8 @@ def _worst_total(
 
 def _worst_profile(old: Sequence[Run], new: Sequence[Run], profiles: Mapping[str, Profile]) -> float | None:
     """The profile's largest T over its critical value."""
-    before, after = (
-        [profiles[run.profile] for run in side if run.profile and run.profile in profiles]
-        for side in (old, new)
-    )
-    floors: dict[profile.Aspect, float] = {
-        "host": METRICS["host_profile"].floor.absolute,
-        "host_slow": METRICS["host_profile"].floor.absolute,
-        "kernel": METRICS["kernel_profile"].floor.absolute,
-    }
-    seen = profile.compare(before, after, floors)
+    no_floors = dict.fromkeys(profile.NOISE, 0.0)  # they decide what is found, not how large T is
+    seen = profile.compare(run_profiles(old, profiles), run_profiles(new, profiles), no_floors)
     return max((result.t / result.critical for result in seen), default=None)
 
 

@@ -9,8 +9,9 @@ import msgspec
 import numpy as np
 
 from ai_prof.gate.metrics import METRICS
-from ai_prof.gate.model import GapChange, Reason, Run, SyncChange, Why, WorkloadVerdict
+from ai_prof.gate.model import GapChange, Reason, SyncChange, Why, WorkloadVerdict
 from ai_prof.gate.profile_align import align
+from ai_prof.gate.values import run_profiles
 from ai_prof.timeline.diff_kernels import KernelChange, KernelUse, changes
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ def explained(verdict: WorkloadVerdict, profiles: Mapping[str, Profile]) -> Work
     baseline's.
     """
     if not verdict.structure:  # what the host does more of is no matter of its speed
-        factor = host_factor(_of(verdict.baseline_runs, profiles), _of(verdict.candidate_runs, profiles))
+        factor = host_factor(
+            run_profiles(verdict.baseline_runs, profiles), run_profiles(verdict.candidate_runs, profiles)
+        )
         verdict = msgspec.structs.replace(verdict, host_factor=factor)
     if verdict.reason not in {Reason.REGRESSED, Reason.INCONCLUSIVE}:
         return verdict
@@ -43,12 +46,8 @@ def explained(verdict: WorkloadVerdict, profiles: Mapping[str, Profile]) -> Work
     else:
         sides, old = ("baseline", "candidate"), verdict.baseline_runs
         new = [*verdict.candidate_runs, *verdict.confirm_head]
-    why = explain(_of(old, profiles), _of(new, profiles), sides)
+    why = explain(run_profiles(old, profiles), run_profiles(new, profiles), sides)
     return msgspec.structs.replace(verdict, explained=why)
-
-
-def _of(runs: Sequence[Run], profiles: Mapping[str, Profile]) -> list[Profile]:
-    return [profiles[run.profile] for run in runs if run.profile is not None and run.profile in profiles]
 
 
 def host_factor(old: Sequence[Profile], new: Sequence[Profile]) -> float | None:

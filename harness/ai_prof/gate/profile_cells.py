@@ -21,7 +21,7 @@ from ai_prof.gate.profile import (
     compare,
     feels,
 )
-from ai_prof.gate.values import floor_text
+from ai_prof.gate.values import floor_text, run_profiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,10 +55,10 @@ def examine(
     provisional: bool,
 ) -> Examined:
     """Compare the runs' profiles. `profiles` holds each run's under the name that the run gives it."""
-    new = _of(candidate, profiles)
+    new = run_profiles(candidate, profiles)
     if not new:
         return Examined()
-    old = _of(baseline, profiles)
+    old = run_profiles(baseline, profiles)
     if len(old) < CRITICAL[-1][0]:
         why = f"{len(old)} runs of the baseline have one, it takes {CRITICAL[-1][0]}"
         return Examined(notes=[f"no aligned profile: {why}; record it again with `ai-prof baseline refresh`"])
@@ -88,7 +88,7 @@ def pairs(
     The places were chosen from other runs, so the fresh ones are as good as any for testing them. One that
     some run lacks is left out.
     """
-    old, new = _of(base, profiles), _of(head, profiles)
+    old, new = run_profiles(base, profiles), run_profiles(head, profiles)
     if examined.reference is None or len(old) < len(base) or len(new) < len(head):
         return []
     made = []
@@ -106,7 +106,7 @@ def hidden(
     examined: Examined, base: Sequence[Run], head: Sequence[Run], profiles: Mapping[str, Profile]
 ) -> frozenset[str]:
     """The metrics whose flagged places delay the host and, in fresh runs, not the device."""
-    old, new = _of(base, profiles), _of(head, profiles)
+    old, new = run_profiles(base, profiles), run_profiles(head, profiles)
     if examined.reference is None or not old or not new:
         return frozenset()
     return frozenset(
@@ -140,10 +140,6 @@ def stands_again(examined: Examined, again: Examined, *, provisional: bool) -> l
             )
         )
     return made
-
-
-def _of(runs: Sequence[Run], profiles: Mapping[str, Profile]) -> list[Profile]:
-    return [profiles[run.profile] for run in runs if run.profile is not None and run.profile in profiles]
 
 
 def _floors(rules: Rules) -> dict[Aspect, float]:

@@ -13,9 +13,10 @@ import numpy.typing as npt
 from ai_prof.gate.metrics import Floor, Metric, Scale
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ai_prof.gate.model import Run
+    from ai_prof.timeline.profile import Profile
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
@@ -40,6 +41,11 @@ def run_values(runs: Sequence[Run], metric: Metric, floor: Floor) -> F64:
     """The usable values of the runs, shape (n,), on the scale of the tests."""
     values = (transformed(run, metric, floor) for run in runs)
     return np.array([value for value in values if value is not None], dtype=np.float64)
+
+
+def run_profiles(runs: Sequence[Run], profiles: Mapping[str, Profile]) -> list[Profile]:
+    """The aligned profiles of the runs, of those that have one; `profiles` holds them by digest."""
+    return [profiles[run.profile] for run in runs if run.profile is not None and run.profile in profiles]
 
 
 def session_values(runs: Sequence[Run], metric: Metric, floor: Floor) -> F64:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ai_prof.gate import acceptance, latency, screen
 from ai_prof.gate.metrics import COUNTS, METRICS, Rules
-from ai_prof.gate.values import effect_of, session_values
+from ai_prof.gate.values import constant_count, effect_of, session_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,7 +82,6 @@ def _drift(pinned: Sequence[Run], runs: Sequence[Run], metric: Metric, floor: Fl
 
 
 def _count(baseline: Baseline, metric: Metric) -> Held:
-    counts = {run.structure.get(metric.key) for run in baseline.runs}
-    only = counts.pop() if len(counts) == 1 else None
+    only = constant_count(baseline.runs, metric)
     value = None if only is None else float(only)
     return Held(metric=metric.key, label=metric.label, unit=metric.unit, value=value)

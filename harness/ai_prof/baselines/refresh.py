@@ -15,7 +15,7 @@ from ai_prof.gate import drift
 from ai_prof.gate.acceptance import acceptable
 from ai_prof.gate.metrics import METRICS, PROVISIONAL_SD, Backend, Metric
 from ai_prof.gate.model import Acceptance, Anchor, Reason, Run, WorkloadVerdict
-from ai_prof.gate.values import beyond_floor, effect_of, run_values, session_values
+from ai_prof.gate.values import beyond_floor, constant_count, effect_of, run_values, session_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -286,8 +286,7 @@ def _moved_for_good(verdict: WorkloadVerdict) -> bool:
 def _centre(runs: Sequence[Run], metric: Metric) -> float | None:
     """A metric's centre over sessions; a count where it is one number."""
     if metric.role == "structure":
-        counts = {run.structure.get(metric.key) for run in runs}
-        only = counts.pop() if len(counts) == 1 else None
+        only = constant_count(runs, metric)
         return None if only is None else float(only)
     values = session_values(runs, metric, metric.floor)
     return metric.value(float(np.mean(values)), metric.floor) if len(values) else None

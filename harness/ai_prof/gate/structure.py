@@ -14,9 +14,10 @@ import msgspec
 from ai_prof.gate import acceptance
 from ai_prof.gate.metrics import COUNTS, Metric, Rules
 from ai_prof.gate.model import Acceptance, Reason, Run, StructureChange
+from ai_prof.gate.values import constant_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 DECISIVE_RUNS = 9
 DECISIVE_SESSIONS = 3
@@ -84,8 +85,7 @@ def compare(
     notes: list[str] = []
     compared = 0
     for metric in COUNTS:
-        old = _constant(run.structure.get(metric.key) for run in baseline)
-        new = _constant(run.structure.get(metric.key) for run in candidate)
+        old, new = constant_count(baseline, metric), constant_count(candidate, metric)
         if old is None or new is None:
             notes += _not_exact(metric, baseline, candidate)
             continue
@@ -156,24 +156,18 @@ def _broken_promises(candidate: Sequence[Run], rules: Rules) -> list[str]:
         for metric in COUNTS
         if metric.key in rules.promised
         and rules.policy_of(metric.key) != "ignore"
-        and _constant(run.structure.get(metric.key) for run in candidate) is None
+        and constant_count(candidate, metric) is None
     ]
-
-
-def _constant(values: Iterable[int | None]) -> int | None:
-    """The one value of all, or None where they differ or one is unknown."""
-    distinct = set(values)
-    return distinct.pop() if len(distinct) == 1 else None
 
 
 def _not_exact(metric: Metric, baseline: Sequence[Run], candidate: Sequence[Run]) -> list[str]:
     """Say that a count varies and is left to the totals; nothing where a side never had it."""
     sides = []
     for side, runs in (("baseline", baseline), ("candidate", candidate)):
-        seen = [run.structure[metric.key] for run in runs if metric.key in run.structure]
+        seen = [run for run in runs if metric.key in run.structure]
         if not seen:
             return []
-        if _constant(seen) is None:
+        if constant_count(seen, metric) is None:
             sides.append(side)
     where = " and ".join(sides) or "one run without it"
     return [f"{metric.label} per iteration vary ({where}): left to the statistics of the totals"]

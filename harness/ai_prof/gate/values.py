@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ai_prof.gate.metrics import Floor, Metric, Scale
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ai_prof.gate.model import Run
     from ai_prof.timeline.profile import Profile
@@ -48,14 +48,15 @@ def run_profiles(runs: Sequence[Run], profiles: Mapping[str, Profile]) -> list[P
     return [profiles[run.profile] for run in runs if run.profile is not None and run.profile in profiles]
 
 
+def constant_count(runs: Sequence[Run], metric: Metric) -> int | None:
+    """The count per iteration that all runs have alike; None where they differ, or one does not know it."""
+    counts = {run.structure.get(metric.key) for run in runs}
+    return counts.pop() if len(counts) == 1 else None
+
+
 def session_values(runs: Sequence[Run], metric: Metric, floor: Floor) -> F64:
     """One value a session, the median of its runs, in the order the sessions first appear, shape (N,)."""
-    sessions: dict[str, list[float]] = {}
-    for run in runs:
-        value = transformed(run, metric, floor)
-        if value is not None:
-            sessions.setdefault(run.session, []).append(value)
-    return np.array([statistics.median(values) for values in sessions.values()], dtype=np.float64)
+    return np.array([statistics.median(each) for each in _by_session(runs, metric, floor)], dtype=np.float64)
 
 
 def within_sessions(runs: Sequence[Run], metric: Metric, floor: Floor) -> float:
@@ -64,15 +65,19 @@ def within_sessions(runs: Sequence[Run], metric: Metric, floor: Floor) -> float:
     From the median distance of two runs of a session, as a normal one's: a tenth of slow launches widens the
     spread of runs by half and more, and that of the sessions' medians, which this is held against, hardly.
     """
+    pairs = (pair for each in _by_session(runs, metric, floor) for pair in itertools.combinations(each, 2))
+    distances = [abs(one - other) for one, other in pairs]
+    return (statistics.median(distances) / NORMAL_DISTANCE) ** 2 if distances else 0.0
+
+
+def _by_session(runs: Sequence[Run], metric: Metric, floor: Floor) -> Iterable[list[float]]:
+    """The usable values of each session's runs."""
     sessions: dict[str, list[float]] = {}
     for run in runs:
         value = transformed(run, metric, floor)
         if value is not None:
             sessions.setdefault(run.session, []).append(value)
-    distances = [
-        abs(one - other) for values in sessions.values() for one, other in itertools.combinations(values, 2)
-    ]
-    return (statistics.median(distances) / NORMAL_DISTANCE) ** 2 if distances else 0.0
+    return sessions.values()
 
 
 def effect_of(metric: Metric, baseline: float, candidate: float) -> float | None:

@@ -295,7 +295,7 @@ def test_the_numbers_of_an_axis_have_one_number_of_decimals():
 
 
 def test_a_part_that_did_not_change_has_no_sign():
-    before, after = gaps.compared(gaps.splits(verdicts.regressed_by_time()))
+    before, after = gaps.compared(verdicts.regressed_by_time())
     changes = {row.cause: row.change for row in gaps.table(before, after)}
     assert (changes["data"], changes["sync"]) == ("+4.70 ms", "0.00 ms")
 

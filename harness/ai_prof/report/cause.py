@@ -98,7 +98,7 @@ def _kind(workload: WorkloadVerdict) -> str:
             if change.candidate > change.baseline and change.name in _NOUNS
         }
         return f"more {_NOUNS[max(grown, key=lambda name: grown[name])][1]} an iteration" if grown else ""
-    pair = gaps.compared(gaps.splits(workload))
+    pair = gaps.compared(workload)
     if pair is None:
         return ""
     grown = _growth(*pair)
@@ -115,7 +115,7 @@ def _by_count(workload: WorkloadVerdict) -> bool:
 
     A further synchronize can cost any time, and so can kernels that were launched as a graph.
     """
-    pair = gaps.compared(gaps.splits(workload))
+    pair = gaps.compared(workload)
     grown = MOSTLY * (pair[1].iteration_ms / pair[0].iteration_ms - 1) if pair else 0.0
     return out_of_graphs(workload.structure) or any(
         change.name == "syncs" or change.candidate >= change.baseline * (1 + grown)
@@ -170,7 +170,7 @@ def _felt(workload: WorkloadVerdict, place: Cell) -> str:
 
 def _paused(workload: WorkloadVerdict) -> bool:
     """Whether most of the longer time is a wait for a host that does something else."""
-    pair = gaps.compared(gaps.splits(workload))
+    pair = gaps.compared(workload)
     if pair is None:
         return False
     longer = pair[1].iteration_ms - pair[0].iteration_ms
@@ -183,12 +183,12 @@ def _grown(workload: WorkloadVerdict) -> bool:
     """Whether an iteration takes longer: the median one, or the mean one by what matters."""
     if any(cell.metric == "iteration_ms" and cell.reason in _EXPLAINED for cell in workload.cells):
         return True
-    pair = gaps.compared(gaps.splits(workload))
+    pair = gaps.compared(workload)
     return pair is not None and pair[1].iteration_ms - pair[0].iteration_ms >= _least(pair[0])
 
 
 def _time(workload: WorkloadVerdict) -> str:
-    pair = gaps.compared(gaps.splits(workload))
+    pair = gaps.compared(workload)
     if pair is None:
         return ""
     before, after = pair

@@ -57,9 +57,9 @@ def splits(workload: WorkloadVerdict) -> list[Split]:
     return [split for label, runs in sides if (split := _split(label, runs)) is not None]
 
 
-def compared(sides: list[Split]) -> tuple[Split, Split] | None:
+def compared(workload: WorkloadVerdict) -> tuple[Split, Split] | None:
     """Return before and after: fresh base and head where base ran again, else the baseline and the latest."""
-    labels = {split.label: split for split in sides}
+    labels = {split.label: split for split in splits(workload)}
     before = labels.get("fresh base") or labels.get("baseline")
     after = labels.get("fresh head") or labels.get("candidate")
     return (before, after) if before and after else None

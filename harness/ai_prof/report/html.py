@@ -189,7 +189,7 @@ def _section(
     rows = view.metric_rows(workload)
     folded = [] if view.is_unchanged(workload) else [row for row in rows if row.reason is Reason.PASS]
     sides = gaps.splits(workload)
-    pair = gaps.compared(sides)
+    pair = gaps.compared(workload)
     places, hidden = why_view.rows(workload.explained)
     return Section(
         workload=workload,

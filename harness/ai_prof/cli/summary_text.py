@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ai_prof.report.format import printable
+from ai_prof.report.format import plural, printable
 from ai_prof.timeline import spoken
 from ai_prof.timeline.advice import CAUSES, TITLES
 from ai_prof.timeline.names import short
@@ -28,7 +28,7 @@ def render(summary: Summary, *, gaps: bool = False) -> str:
     lines = [line for device in summary.devices for line in _device(device, complete=complete)]
     listed = [line for device in summary.devices for line in _gap_table(device)] if gaps else []
     if len(acting) > _FINDINGS:
-        notes.append(f"More in --json: {_plural(len(acting) - _FINDINGS, 'smaller finding')}.")
+        notes.append(f"More in --json: {plural(len(acting) - _FINDINGS, 'smaller finding')}.")
     if summary.tag:
         notes.append(f"For a scheduler: {summary.tag}.")
     # A name may hold whatever a terminal obeys.
@@ -47,7 +47,7 @@ def _device(device: DeviceSummary, *, complete: bool) -> list[str]:
         f"  {_window(device)}",
         f"  {_kernels(device, complete=complete)}",
         *_top_kernels(device),
-        f"  {copies}; {_plural(device.streams, 'stream')}; {_waits(device, complete=complete)}.",
+        f"  {copies}; {plural(device.streams, 'stream')}; {_waits(device, complete=complete)}.",
         *(f"  The longest gap: {_gap(gap)}." for gap in device.longest_gaps[:1]),
     ]
 
@@ -107,8 +107,8 @@ def _counted(device: DeviceSummary) -> tuple[str, str]:
     left = [f"{warm_up} of warm-up"] if warm_up else []
     left += ["the last, which nothing ends"] if used + warm_up < count else []
     if not left:
-        return _plural(count, "iteration"), ""
-    return f"{used:,} of {_plural(count, 'iteration')}", f", without {' and '.join(left)}"
+        return plural(count, "iteration"), ""
+    return f"{used:,} of {plural(count, 'iteration')}", f", without {' and '.join(left)}"
 
 
 def _kernels(device: DeviceSummary, *, complete: bool) -> str:
@@ -116,7 +116,7 @@ def _kernels(device: DeviceSummary, *, complete: bool) -> str:
         return "No kernels ran." if complete else "No kernels could be read."
     spread = f"median {_us(device.kernel_p50_us)}, p95 {_us(device.kernel_p95_us)}"
     mean = f"of {_us(device.kernel_mean_us)} on average (healthy above 50 us; {spread})"
-    return f"{_plural(device.kernel_count, 'kernel')} {mean}, {device.tiny_kernel_share:.0%} under 20 us."
+    return f"{plural(device.kernel_count, 'kernel')} {mean}, {device.tiny_kernel_share:.0%} under 20 us."
 
 
 def _top_kernels(device: DeviceSummary) -> list[str]:
@@ -253,7 +253,3 @@ def _capital(text: str) -> str:
 
 def _us(us: float) -> str:
     return spoken.time(us / 1000)
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count:,} {word}s"

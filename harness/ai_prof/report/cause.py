@@ -69,11 +69,10 @@ def _accepted(workload: WorkloadVerdict) -> list[str]:
     grown = {change.name for change in workload.structure if change.reason in _EXPLAINED}
     told = []
     for each in workload.accepted:
-        metric, cell = METRICS[each.metric], worse.get((each.metric, each.place))
-        name = metric.label[0].upper() + metric.label[1:]
+        name, cell = words.metric(each.metric), worse.get((each.metric, each.place))
         if each.metric in grown:
             told.append(f"{name} go {acceptance.beyond(each)}.")
-        if cell is not None and metric.role == "total":
+        if cell is not None and METRICS[each.metric].role == "total":
             level = f"base, moved as far, is taken as {fmt.value(cell.baseline, cell.unit)}"
             told.append(f"{name} goes {acceptance.beyond(each)}: {level}.")
     return told

@@ -58,7 +58,7 @@ def headline(diff: Diff) -> str:
         "other-work": "Not the same work",
         "unknown": "Faster or slower is not known",
     }[diff.kind]
-    return f"Perhaps {_uncapped(verdict)}" if may_be_chance(diff) else verdict
+    return f"Perhaps {fmt.lower_first(verdict)}" if may_be_chance(diff) else verdict
 
 
 def may_be_chance(diff: Diff) -> bool:
@@ -183,12 +183,8 @@ def _site(site: SyncChange) -> str:
 
 
 def _telling(count: Count) -> str:
-    name = _uncapped(words.counted("threads launched" if count.name == "threads" else count.name))
+    name = fmt.lower_first(words.counted("threads launched" if count.name == "threads" else count.name))
     return f"{name} {fmt.count(count.before, count.name)} → {fmt.count(count.after, count.name)}"
-
-
-def _uncapped(text: str) -> str:
-    return text[0].lower() + text[1:]
 
 
 def _pair(diff: Diff, name: str) -> str:

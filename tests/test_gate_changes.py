@@ -71,7 +71,7 @@ def test_nothing_and_constants_have_none():
 def test_the_same_series_gives_the_same_answer():
     values = np.random.default_rng(5).normal(0, 1, 80)
     values[50:] += 2.5
-    assert change_points(values, seed=1) == change_points(values, seed=1)
+    assert change_points(values) == change_points(values)
 
 
 def test_a_value_that_is_no_number_is_refused():

@@ -32,17 +32,17 @@ APART = 2.0  # standard deviations, by the median absolute deviation
 BLOCK = 1 << 22  # entries of the statistic's largest array
 
 
-def change_points(values: Sequence[float], *, alpha: float = 0.01, seed: int = 0) -> list[int]:
+def change_points(values: Sequence[float], *, alpha: float = 0.01) -> list[int]:
     """The indices at which a new level begins, ascending; `values` in the order they were measured.
 
-    Of series whose values are exchangeable, at most a share `alpha` gets one; `seed` fixes the test's own
-    randomness. A piece of fewer than ten values is never cut. The cost is linear in the number of values.
+    Of series whose values are exchangeable, at most a share `alpha` gets one. A piece of fewer than ten
+    values is never cut. The cost is linear in the number of values.
     Raises ValueError where a value is not finite.
     """
     series = np.asarray(values, np.float64)
     if not np.isfinite(series).all():
         raise ValueError("a history has values that are not finite: leave them out")
-    cuts = sorted(_cuts(series, 0, len(series), alpha, np.random.default_rng(seed)))
+    cuts = sorted(_cuts(series, 0, len(series), alpha, np.random.default_rng(0)))
     return _placed(series, _seen(series, cuts))
 
 

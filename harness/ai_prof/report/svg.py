@@ -29,15 +29,15 @@ class Scale:
         share = (min(max(x, self.low), self.high) - self.low) / span if span > 0 else 0.5
         return round(self.start + share * (self.end - self.start), 1)
 
-    def ticks(self, least: int = 3) -> list[float]:
-        """Return multiples of the largest 1, 2 or 5 times a power of ten that gives `least` inside."""
+    def ticks(self) -> list[float]:
+        """Return multiples of the largest 1, 2 or 5 times a power of ten that gives three inside."""
         span = self.high - self.low
         if span <= _ALIKE * max(abs(self.low), abs(self.high), _NOTHING):
             return [self.low]
         power = 10.0 ** math.floor(math.log10(span))
         steps = (share * power for share in (5, 2, 1, 0.5, 0.2, 0.1))
         ticks = (self._multiples(step) for step in steps)
-        return next(found for found in ticks if len(found) >= least)
+        return next(found for found in ticks if len(found) >= 3)
 
     def labels(self) -> list[tuple[float, str]]:
         """Return the ticks and their texts, all with the decimals that tell them apart: 1.0, 1.5, 2.0."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
 KEPT = 3  # worktrees
+BUILD_TIMEOUT_S = 3600.0
 SHOWN = 12  # digits of a commit in names and messages
 LAST_LINES = 300  # characters of a failed build's output
 
@@ -55,7 +56,6 @@ class Bases:
     held: ExitStack
     build: str | None = None
     python: str | None = None
-    build_timeout_s: float = 3600
 
     def side(self, workload: Workload, commit: str) -> Side:
         """`workload` as `commit` runs it: its own, head's only where it lacks it.
@@ -66,7 +66,7 @@ class Bases:
             return Side(self.head, workload, self.pythons[workload.name])
         if not self.workloads.resolve().is_relative_to(self.head.root.resolve()):
             raise BaseError(f"{self.workloads} is no part of the checkout: it has no older state")
-        checkout = worktree(self.head.root, commit, self.build, self.build_timeout_s, self.held)
+        checkout = worktree(self.head.root, commit, self.build, BUILD_TIMEOUT_S, self.held)
         inside = self.workloads.resolve().relative_to(self.head.root.resolve())
         own = checkout.root / inside / workload.name / FILE
         python = self._python(checkout.root, workload)

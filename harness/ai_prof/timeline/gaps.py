@@ -82,11 +82,11 @@ def placements(timeline: DeviceTimeline) -> npt.NDArray[np.int8]:
     return np.select(chosen, places, np.int8(PLACES.index("middle")))
 
 
-def longest_gaps(trace: Trace, timeline: DeviceTimeline, count: int = LONGEST) -> list[LongGap]:
+def longest_gaps(trace: Trace, timeline: DeviceTimeline) -> list[LongGap]:
     """The longest gaps of the window, the longest first."""
     gaps, operations = timeline.busy.gaps, timeline.operations
     placement, main = placements(timeline), timeline.causes.main()
-    longest = _longest(gaps, count)
+    longest = _longest(gaps)
     result = []
     for i, before in zip(
         longest.tolist(), last_to_end(operations, gaps.start[longest]).tolist(), strict=True
@@ -111,13 +111,13 @@ def longest_gaps(trace: Trace, timeline: DeviceTimeline, count: int = LONGEST) -
     return result
 
 
-def _longest(gaps: Intervals, count: int) -> npt.NDArray[np.intp]:
+def _longest(gaps: Intervals) -> npt.NDArray[np.intp]:
     """The longest gaps, the longest first and of equal ones the earliest."""
     shortness = gaps.start - gaps.end
     rows = np.arange(len(shortness))
-    if len(shortness) > count:
-        rows = np.flatnonzero(shortness <= np.partition(shortness, count - 1)[count - 1])
-    return rows[np.argsort(shortness[rows], kind="stable")][:count]
+    if len(shortness) > LONGEST:
+        rows = np.flatnonzero(shortness <= np.partition(shortness, LONGEST - 1)[LONGEST - 1])
+    return rows[np.argsort(shortness[rows], kind="stable")][:LONGEST]
 
 
 def last_to_end(operations: Operations, times: I64) -> npt.NDArray[np.intp]:

@@ -22,6 +22,7 @@ _LEFT_OUT = (
     re.compile(r"<>"),
 )
 _TEMPLATE = 1000  # characters of a name that are looked at
+_SHORT = 60  # and that are printed
 
 
 @lru_cache(maxsize=65536)
@@ -31,17 +32,17 @@ def normalise(name: str) -> str:
     return _SPACES.sub(" ", text).removeprefix("void ").strip()
 
 
-def short(name: str, limit: int = 60) -> str:
-    """A name to print: without arguments, of a template what tells it from others; cut to `limit`.
+def short(name: str) -> str:
+    """A name to print: without arguments, of a template what tells it from others; cut to 60 characters.
 
     A library's kernels begin alike and end with what tells them apart: of one long word both ends stay.
     """
     text = _named(name).removeprefix("void ").strip()
     text = (telling(text) if "<" in text else text) or name
-    if len(text) <= limit:
+    if len(text) <= _SHORT:
         return text
-    tail = 0 if "<" in text or " " in text else limit // 3
-    return f"{text[: limit - tail - 3]}...{text[len(text) - tail :]}"
+    tail = 0 if "<" in text or " " in text else _SHORT // 3
+    return f"{text[: _SHORT - tail - 3]}...{text[len(text) - tail :]}"
 
 
 def telling(template: str) -> str:

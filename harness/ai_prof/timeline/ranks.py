@@ -7,7 +7,6 @@ Clocks only say which kernels are of one collective, and those of two hosts are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -57,22 +56,6 @@ class LateRank(NamedTuple):
     costs_ms: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Collectives:
-    """Durations in ns of the same collectives on each rank, (ranks, n)."""
-
-    duration: I64
-
-    @property
-    def late(self) -> I64:
-        """How much later than the others' median each rank came to each of them; ns, (ranks, n)."""
-        others = np.stack(
-            [np.median(np.delete(self.duration, rank, axis=0), axis=0) for rank in range(len(self.duration))]
-        )
-        late: I64 = np.maximum(others.astype(np.int64) - self.duration, 0)
-        return late
-
-
 def rank_of(trace: Trace, timeline: DeviceTimeline) -> int | None:
     """The rank of the process with most work on the device."""
     return trace.processes[main_process(timeline.operations)].rank if trace.processes else None
@@ -84,11 +67,11 @@ def rank_summaries(trace: Trace, timelines: Sequence[DeviceTimeline]) -> list[Ra
     ranks = sorted(known, key=lambda pair: pair[0])
     if len({rank for rank, _ in ranks}) < 2:
         return []
-    collectives = _match([_communication(trace, timeline) for _, timeline in ranks])
-    late = collectives.late
-    last = np.bincount(collectives.duration.argmin(axis=0), minlength=len(ranks)) if late.shape[1] else None
+    durations = _collectives([_communication(trace, timeline) for _, timeline in ranks])
+    late, count = _late(durations), durations.shape[1]
+    last = np.bincount(durations.argmin(axis=0), minlength=len(ranks)) if count else None
     return [
-        _summary(trace, rank, timeline, late[i], None if last is None else int(last[i]) / late.shape[1])
+        _summary(trace, rank, timeline, late[i], None if last is None else int(last[i]) / count)
         for i, (rank, timeline) in enumerate(ranks)
     ]
 
@@ -135,8 +118,15 @@ def _communication(trace: Trace, timeline: DeviceTimeline) -> Operations:
     return chosen.rows(np.argsort(chosen.end, kind="stable"))
 
 
-def _match(ranks: Sequence[Operations]) -> _Collectives:
-    """Kernels that all ranks ran as one: of one name, and nearest to each other in their ends.
+def _late(durations: I64) -> I64:
+    """How much later than the others' median each rank came to each collective; ns, (ranks, n)."""
+    others = [np.median(np.delete(durations, rank, axis=0), axis=0) for rank in range(len(durations))]
+    late: I64 = np.maximum(np.stack(others).astype(np.int64) - durations, 0)
+    return late
+
+
+def _collectives(ranks: Sequence[Operations]) -> I64:
+    """Durations in ns of what all ranks ran as one, (ranks, n): kernels of one name, nearest in their ends.
 
     A kernel counts where it is the nearest of its rank to the first rank's, and that one the nearest to it.
     """
@@ -145,13 +135,13 @@ def _match(ranks: Sequence[Operations]) -> _Collectives:
     partners = [np.arange(len(first))]
     for other in others:
         if not len(other) or not len(first):
-            return _Collectives(np.zeros((len(ranks), 0), np.int64))
+            return np.zeros((len(ranks), 0), np.int64)
         ends = other.end - _clock_error(first.end, other.end)
         there, back = _nearest(first.end, ends), _nearest(ends, first.end)
         common &= (back[there] == np.arange(len(first))) & (other.name[there] == first.name)
         partners.append(there)
     pairs = zip(ranks, partners, strict=True)
-    return _Collectives(np.stack([(rank.end - rank.start)[at[common]] for rank, at in pairs]))
+    return np.stack([(rank.end - rank.start)[at[common]] for rank, at in pairs])
 
 
 def _clock_error(ends: I64, theirs: I64) -> int:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 
 from ai_prof.timeline.advice import ACTIONS, LOST, NOT_REACHED, UNRECORDED
@@ -37,15 +36,17 @@ def capture_findings(trace: Trace, *, worked: bool) -> list[Finding]:
 
 def _incomplete(trace: Trace, *, worked: bool) -> Finding:
     """Of a file of which next to nothing is left, or no device work, no figure says anything."""
-    finding = _of_capture("incomplete-capture", "warning", warnings=list(trace.source.warnings))
+    severity: Severity = "critical"
+    actions: tuple[str, ...]
     if trace.source.mostly_lost:
         part = f"{trace.source.read:.1%}" if trace.source.read else "nothing"
-        action = f"Capture again: {part} of it could be read, and no figure speaks for the rest."
+        actions = (f"Capture again: {part} of it could be read, and no figure speaks for the rest.",)
     elif not worked:
-        action = "Capture again: the device work may lie in the part that could not be read."
+        actions = ("Capture again: the device work may lie in the part that could not be read.",)
     else:
-        return finding
-    return msgspec.structs.replace(finding, severity="critical", actions=[action])
+        severity, actions = "warning", ACTIONS["incomplete-capture"]
+    evidence = {"warnings": list(trace.source.warnings)}
+    return Finding("incomplete-capture", severity, evidence, 0.0, list(actions))
 
 
 def work_asked(trace: Trace) -> int:
@@ -92,7 +93,3 @@ def _lost_records(trace: Trace) -> Finding:
     }
     actions = [LOST[remedy] for remedy, needed in remedies.items() if needed]
     return Finding("lost-records", "critical", evidence, 0.0, actions)
-
-
-def _of_capture(name: str, severity: Severity, **evidence: Any) -> Finding:
-    return Finding(name, severity, evidence, 0.0, list(ACTIONS[name]))

@@ -166,11 +166,11 @@ def _device(trace: Trace, timeline: DeviceTimeline) -> DeviceSummary:
         rank=rank_of(trace, timeline),
         window_ns=window,
         window=timeline.window,
-        kernel_busy=_share(busy.kernel, window),
-        copy_only=_share(busy.copy_only, window),
-        gap=_share(busy.gap, window),
-        device_busy=_share(busy.kernel + busy.copy_only, window),
-        comm_exposed=_share(comm_exposed(operations, trace.names, low, high), window),
+        kernel_busy=busy.kernel / window,
+        copy_only=busy.copy_only / window,
+        gap=busy.gap / window,
+        device_busy=(busy.kernel + busy.copy_only) / window,
+        comm_exposed=comm_exposed(operations, trace.names, low, high) / window,
         stream_concurrency=stream_concurrency(operations, low, high),
         kernel_count=kernels.count,
         kernel_mean_us=kernels.mean_us,
@@ -187,8 +187,8 @@ def _device(trace: Trace, timeline: DeviceTimeline) -> DeviceSummary:
         streams=len(np.unique(operations.stream[inside])),
         structure=timeline.structure.typical(),
         iterations=_iterations(timeline),
-        gap_causes={cause: _share(causes[cause], window) for cause in CAUSES},
-        sync_shadow=_share(timeline.causes.sync_shadow, window),
+        gap_causes={cause: causes[cause] / window for cause in CAUSES},
+        sync_shadow=timeline.causes.sync_shadow / window,
         gap_histogram=gap_histogram(timeline),
         longest_gaps=longest_gaps(trace, timeline),
     )
@@ -201,10 +201,6 @@ def _iterations(timeline: DeviceTimeline) -> IterationSummary:
     return IterationSummary(
         found.count, median, p5, p95, found.starts.tolist(), found.method, found.confidence
     )
-
-
-def _share(ns: int, window: int) -> float:
-    return ns / window if window else 0.0
 
 
 def _no_work(trace: Trace) -> str:

@@ -154,7 +154,7 @@ def _evidence(  # noqa: PLR0913, PLR0917 - all that a comparison rests on
             rules,
             acceptance.not_in(runs.accepted_at_base, accepted),
         )
-        totals = replace(totals, hidden=profile_cells.hidden(first, runs.base, runs.head, profiles))
+        totals = replace(totals, hidden=profile_cells.hidden(first, runs.head, profiles))
         return _Settled(Evidence.CONFIRMED, totals, found)
     found, totals = reading.read(
         sound,

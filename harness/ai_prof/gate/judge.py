@@ -23,7 +23,7 @@ _PLACES = frozenset({"host_profile", "kernel_profile"})
 _CARRIERS = ("gap", "copy_compute_overlap", "iteration_ms")
 # What a change beyond the floor lacks that is not `real`.
 _NOT_REAL = {Evidence.CONFIRMED: "by its medians ", Evidence.REPEATED: "in one half of the runs "}
-UNFELT = "in most iterations the device idles no longer for it"
+UNFELT = "in most iterations the device does not wait for it"
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,9 @@ POWER = 0.95  # the mean of the lower two of three normal values exceeds its neg
 LOWEST = 2.0  # how many times the lowest of the runs their statistic may be
 UNSETTLED_RATIO = 2.0  # slow iterations that take this many times as long as fast ones are of another kind
 UNSETTLED_SHARE = 0.5  # of their excess that a run may find at the place beside
-FELT_SHARE = 0.25  # the device idles longer by at least this share of a delay that it feels
+FELT_SHARE = 0.25  # the device waits for at least this share of a delay that it feels
 FELT_NEAR = 4  # positions within which it does, where the host is not ahead of it
+ALWAYS_IDLE = 0.1  # of the operations have no more idle time before them than the device itself takes
 
 Aspect = Literal["host", "host_slow", "kernel"]
 NOISE: dict[Aspect, Noise] = {"host": HOST, "host_slow": HOST_SLOW, "kernel": DEVICE}
@@ -132,12 +133,12 @@ def adjusted_us(finding: Finding, reference: Profile, profiles: Sequence[Profile
     return adjusted
 
 
-def feels(finding: Finding, reference: Profile, base: Sequence[Profile], head: Sequence[Profile]) -> bool:
-    """Whether the device idles longer for a finding in head's runs than in base's."""
-    runs = align(reference, (*base, *head))
+def feels(finding: Finding, reference: Profile, head: Sequence[Profile]) -> bool:
+    """Whether the device waits for a finding in head's runs."""
+    runs = align(reference, head)
     if finding.aspect == "kernel" or runs is None:
         return True
-    return _felt(runs, len(base), np.array(finding.positions), finding.size_us)
+    return _felt(runs.row("gap_us"), runs.position, np.array(finding.positions), finding.size_us)
 
 
 def _part(runs: Aligned, aspect: Aspect) -> Aligned:
@@ -287,7 +288,8 @@ def _finding(  # noqa: PLR0913, PLR0917 - one aspect's whole state
         critical=critical,
         baseline_us=expected,
         candidate_us=expected + growth,
-        felt=aspect == "kernel" or _felt(runs, count, part.position[places], growth),
+        felt=aspect == "kernel"
+        or _felt(runs.row("gap_us")[count:], runs.position, part.position[places], growth),
     )
 
 
@@ -301,13 +303,15 @@ def _places(test: _Test, exceeding: I64) -> I64:
     return np.flatnonzero(taken)
 
 
-def _felt(runs: Aligned, count: int, positions: I64, growth: float) -> bool:
-    """Whether the device idles longer, by a share of the host's delay, near it or over the iteration."""
-    gap = runs.row("gap_us")
-    distance = runs.position[:, None] - positions[None, :]
-    near = ((distance >= 0) & (distance < FELT_NEAR)).any(axis=1)
-    changes = [
-        float(np.median(part[count:].sum(axis=1)) - np.median(part[:count].sum(axis=1)))
-        for part in (gap[:, near], gap)
-    ]
-    return max(changes) >= FELT_SHARE * growth
+def _felt(gap_us: F64, position: I64, late: I64, growth: float) -> bool:
+    """Whether the device waits for a share of the host's delay, of `growth` us at the positions `late`.
+
+    `gap_us` (C, P) are the candidate's idle times at `position` (P,). Where the device idles before an
+    operation that comes late, and longer than before most others, it would idle less without the delay: each
+    run says so by itself, however fast its host was. Where it does not, it still had work.
+    """
+    idle = np.median(gap_us, axis=0)
+    spared = np.maximum(idle - np.quantile(idle, ALWAYS_IDLE), 0)
+    after = position[None, :] - late[:, None]
+    near = np.logical_and(after >= 0, after < FELT_NEAR)
+    return float(np.minimum(near @ spared, growth / len(late)).sum()) >= FELT_SHARE * growth

@@ -102,17 +102,13 @@ def pairs(
     return made
 
 
-def hidden(
-    examined: Examined, base: Sequence[Run], head: Sequence[Run], profiles: Mapping[str, Profile]
-) -> frozenset[str]:
-    """The metrics whose flagged places delay the host and, in fresh runs, not the device."""
-    old, new = run_profiles(base, profiles), run_profiles(head, profiles)
-    if examined.reference is None or not old or not new:
+def hidden(examined: Examined, head: Sequence[Run], profiles: Mapping[str, Profile]) -> frozenset[str]:
+    """The metrics whose flagged places delay the host and, in head's fresh runs, not the device."""
+    new = run_profiles(head, profiles)
+    if examined.reference is None or not new:
         return frozenset()
     return frozenset(
-        _KEYS[finding.aspect]
-        for finding in examined.flagged
-        if not feels(finding, examined.reference, old, new)
+        _KEYS[finding.aspect] for finding in examined.flagged if not feels(finding, examined.reference, new)
     )
 
 

@@ -56,6 +56,8 @@ def test_the_matrix_holds_every_fault_of_every_workload():
     for workload, theirs in PLAN.strengths.items():
         for fault in theirs:
             re.compile(PLAN.of(workload, fault))
+    planned = {(cell.workload, cell.fault) for cell in faults.cells(PLAN, WORKLOADS)}
+    assert {(name, fault) for name, weak in PLAN.beneath.items() for fault in weak} <= planned
 
 
 def test_builds_without_a_fault_come_first_and_weak_faults_last():
@@ -109,10 +111,14 @@ def test_the_page_tells_what_was_found_and_what_was_named():
         row("tiny=1", Reason.INVALID_ENVIRONMENT, why="another process | on the GPU"),
         row("delay=1", Reason.PASS, workload="torch_train", warned=["host time before gemm"]),
         row(None, Reason.REGRESSED, workload="torch_train"),
+        row("slow=0.0157", Reason.PASS, workload="torch_train"),
     ]
     page = fault_page.page(rows, PLAN, {"cl_tiny": 9, "torch_train": 15})
-    assert "3 of 4 builds with a fault were found, 2 named first; 1 of 2 without one failed." in page
-    assert "6 of 24 builds have a verdict, in 7 minutes and 105 runs." in page
+    assert (
+        "3 of 4 builds with a fault were found, 2 named first; 0 of 1 with a weaker one were found; "
+        "1 of 2 without one failed."
+    ) in page
+    assert "7 of 24 builds have a verdict, in 8 minutes and 120 runs." in page
     head, *lines = tables(page)
     named = {(line[0], line[1]): line[head.index("named first")] for line in lines}
     assert named == {
@@ -123,6 +129,7 @@ def test_the_page_tells_what_was_found_and_what_was_named():
         ("cl_tiny", "tiny=1"): "\u2013",
         ("torch_train", "none"): "**no**",
         ("torch_train", "delay=1"): "yes",
+        ("torch_train", "slow=0.0157 (weaker)"): "**no**",
     }
     assert all(len(line) == len(head) for line in lines)
 

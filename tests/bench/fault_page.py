@@ -28,7 +28,8 @@ where a build is a line.
 *Named first* says whether the first sentence that the report says of the workload names what the fault does
 (`tests/bench/faults.toml` holds the words looked for). A build without a fault must pass. A delay of the host
 that the device never feels is no regression, nor is another structure that takes no longer: the gate tells of
-them, which counts as found."""
+them, which counts as found. A *weaker* fault neither changes the structure nor adds 100 µs at one place of an
+iteration or 2 % of kernel time, which the gate is there to find."""
 NOTHING_YET = "Nothing was measured yet."
 COLUMNS = ("workload", "fault", "verdict", "named first", "what is said first", "evidence", "runs", "minutes")
 # What is to be tried again: no verdict came of it.
@@ -76,10 +77,18 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Words(msgspec.Struct, frozen=True, kw_only=True):
-    """What the first sentence of a report has to say of a fault, by its name; regular expressions."""
+    """What the first sentence of a report has to say of a fault, by its name; regular expressions.
+
+    `beneath` are each workload's faults, NAME=STRENGTH, that add less than the gate is there to find.
+    """
 
     cause: dict[str, str]
     cause_of: dict[str, dict[str, str]] = {}
+    beneath: dict[str, list[str]] = {}
+
+    def weak(self, row: Row) -> bool:
+        """Whether a build's fault adds less than the gate is there to find."""
+        return row.fault in self.beneath.get(row.workload, ())
 
     def of(self, workload: str, fault: str) -> str:
         """The expression for a workload's fault."""
@@ -163,8 +172,9 @@ def page(rows: Iterable[Row], known: Words, planned: Mapping[str, int]) -> str:
 def summary(rows: Sequence[Row], known: Words, planned: Mapping[str, int]) -> str:
     """What a machine's rows come to, in sentences."""
     faulty = [row for row in rows if row.fault is not None and row.done]
+    strong, weak = ([row for row in faulty if known.weak(row) is is_weak] for is_weak in (False, True))
     plain = [row for row in rows if row.fault is None and row.done]
-    found, named = (sum(judge(row) for row in faulty) for judge in (known.found, known.named))
+    found, named = (sum(map(judge, strong)) for judge in (known.found, known.named))
     alarms = sum(not known.found(row) for row in plain)
     commits = sorted({(row.commit or "no commit")[:12] for row in rows})
     days = sorted({row.started[:10] for row in rows})
@@ -172,7 +182,8 @@ def summary(rows: Sequence[Row], known: Words, planned: Mapping[str, int]) -> st
     wanted = sum(planned.get(name, 0) for name in {row.workload for row in rows})
     minutes, runs = sum(row.seconds for row in rows) / 60, sum(row.runs for row in rows)
     said = [
-        f"{found} of {fmt.plural(len(faulty), 'build')} with a fault were found, {named} named first;",
+        f"{found} of {fmt.plural(len(strong), 'build')} with a fault were found, {named} named first;",
+        f"{sum(map(known.found, weak))} of {len(weak)} with a weaker one were found;",
         f"{alarms} of {len(plain)} without one failed.",
         f"{len(faulty) + len(plain)} of {wanted} builds have a verdict,",
         f"in {minutes:.0f} minutes and {runs:,} runs.",
@@ -192,7 +203,7 @@ def cells(row: Row, known: Words) -> list[str]:
     judge = known.found if row.fault is None else known.named
     return [
         row.workload,
-        row.fault or "none",
+        (row.fault or "none") + (" (weaker)" if known.weak(row) else ""),
         label,
         "–" if not row.done else ("yes" if row.fault else "") if judge(row) else "**no**",  # noqa: RUF001
         fmt.shorten(told, LONGEST).replace("|", "\\|"),

@@ -114,12 +114,12 @@ def head_checkout(root: Path, held: contextlib.ExitStack) -> Path:
 def missing(plan: Plan, scene: Scene, rows: Iterable[fault_page.Row]) -> Missing:
     """The cells that can be run here and have no verdict of this kind of machine, or one of head alone.
 
-    Of the latter those come first whose fault was not found, or not named first.
+    Of the latter those come first whose fault was not found, or not named first, and is not a weaker one.
     """
     done = {row.key: row for row in fault_page.latest(rows) if row.done}
     found = [(done.get((scene.machine_key, *cell)), cell) for cell in cells(plan, scene.ready)]
     alone = [(row, cell) for row, cell in found if row is not None and row.evidence is Evidence.REPEATED]
-    alone.sort(key=lambda each: plan.named(each[0]))
+    alone.sort(key=lambda each: plan.named(each[0]) or plan.weak(each[0]))
     return Missing([cell for row, cell in found if row is None], [cell for _, cell in alone])
 
 

@@ -28,8 +28,10 @@ from ai_prof.trace.model import (
 )
 from ai_prof.trace.readers.nsys_tables import (
     Database,
+    Rows,
     call_rows,
     connect,
+    graph_rows,
     kernel_rows,
     memcpy_rows,
     memset_rows,
@@ -47,9 +49,9 @@ if TYPE_CHECKING:
 
     Flags = npt.NDArray[np.bool_]
 
-Rows = dict[str, Any]
-_TABLES: tuple[tuple[str, type, Callable[[Database], Rows | None]], ...] = (
+_TABLES: tuple[tuple[str, type, Callable[[Database, Names], Rows | None]], ...] = (
     ("kernel", Kernels, kernel_rows),
+    ("kernel", Kernels, graph_rows),
     ("memcpy", Memory, memcpy_rows),
     ("memset", Memory, memset_rows),
     ("sync", Syncs, sync_rows),
@@ -101,7 +103,7 @@ class _Merge:
         self.epochs.append(_epoch(database))
         export = _Export(self, database)
         for kind, table, query in _TABLES:
-            rows = query(database)
+            rows = query(database, self.names)
             if rows is not None:
                 self.parts[table].append(export.mapped(rows, self._valid(name, kind, rows)))
         if not export.worked:
@@ -168,13 +170,7 @@ class _Export:
 
     def mapped(self, rows: Rows, valid: Flags) -> Rows:
         """The valid rows of one table."""
-        names = self.merge.names
-        part: Rows = {
-            key: np.array([names[text] for text in column], np.int64)[valid]
-            if key == "name"
-            else column[valid]
-            for key, column in rows.items()
-        }
+        part: Rows = {key: column[valid] for key, column in rows.items()}
         self.worked |= "context" in part and len(part["start"]) > 0
         part["start"], part["end"] = part["start"] + self.shift, part["end"] + self.shift
         global_pid = part["process"]

@@ -12,14 +12,17 @@ import numpy as np
 from ai_prof.errors import TraceError
 from ai_prof.trace.model import CopyKind
 from ai_prof.trace.readers.call_kinds import call_kind
+from ai_prof.trace.tables import renumbered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from ai_prof.trace.model import I64
+    from ai_prof.trace.model import I32, I64
+    from ai_prof.trace.tables import Names
 
 Rows = dict[str, Any]
+"""Columns by the names of a table's fields; `name` holds positions in the Names that were given."""
 
 _CUPTI = "CUPTI_ACTIVITY_KIND_"
 _BATCH = 1 << 16
@@ -59,7 +62,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 class Database:
-    """An export, open for reading only. `strings` are the texts that other tables name by id.
+    """An export, open for reading only.
 
     Raises:
         TraceError: the file is no export of Nsight Systems.
@@ -75,16 +78,18 @@ class Database:
         self.tables = {str(name) for (name,) in found}
         if "StringIds" not in self.tables:
             raise TraceError(f"{path} is a database, but no export of Nsight Systems: it has no StringIds")
-        self.strings = dict(connection.execute("SELECT id, value FROM StringIds"))
+        self._strings = dict(connection.execute("SELECT id, value FROM StringIds"))
+
+    def string(self, key: int) -> str:
+        """The text that other tables name by that id."""
+        return str(self._strings.get(key, "?"))
 
     def columns(self, table: str) -> set[str]:
         """The columns of a table; none where there is no such table."""
         return {str(row[1]) for row in self._connection.execute(f'PRAGMA table_info("{table}")')}
 
-    def numbers(
-        self, table: str, wanted: Mapping[str, str], where: str = "1", missing: int = -1
-    ) -> dict[str, I64] | None:
-        """Columns of a table as int64, by our names; `missing` for NULL and for columns it has not.
+    def numbers(self, table: str, wanted: Mapping[str, str], where: str = "1") -> dict[str, I64] | None:
+        """Columns of a table as int64, by our names; -1 for NULL and for columns it has not.
 
         None where the table is absent, empty, or without start and end.
         """
@@ -92,7 +97,7 @@ class Database:
         if not {"start", "end"} <= there:
             return None
         terms = [
-            f'CAST(coalesce("{column}", {missing}) AS INTEGER)' if column in there else str(missing)
+            f'CAST(coalesce("{column}", -1) AS INTEGER)' if column in there else "-1"
             for column in wanted.values()
         ]
         cursor = self._connection.execute(f'SELECT {", ".join(terms)} FROM "{table}" WHERE {where}')  # noqa: S608 - names of ours
@@ -117,19 +122,8 @@ class Database:
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
-def kernel_rows(database: Database) -> Rows | None:
-    """Kernels; where graphs were recorded as wholes, a graph launch counts as one kernel."""
-    kernels = _kernels(database)
-    graphs = _graphs(database)
-    if kernels is None or graphs is None:
-        return kernels if graphs is None else graphs
-    return {
-        name: (*column, *graphs[name]) if name == "name" else np.concatenate((column, graphs[name]))
-        for name, column in kernels.items()
-    }
-
-
-def _kernels(database: Database) -> Rows | None:
+def kernel_rows(database: Database, names: Names) -> Rows | None:
+    """Kernels."""
     table = f"{_CUPTI}KERNEL"
     wanted = {
         **_WORK,
@@ -146,7 +140,7 @@ def _kernels(database: Database) -> Rows | None:
     if rows is None:
         return None
     result: Rows = _work(rows)
-    result["name"] = _names(database, rows["name"])
+    result["name"] = _named(database, rows["name"], names)
     result["grid"] = np.stack([np.maximum(rows[f"grid{axis}"], 0) for axis in "XYZ"], 1)
     result["block"] = np.stack([np.maximum(rows[f"block{axis}"], 0) for axis in "XYZ"], 1)
     result["registers"] = np.maximum(rows["registers"], 0)
@@ -154,7 +148,8 @@ def _kernels(database: Database) -> Rows | None:
     return result
 
 
-def _graphs(database: Database) -> Rows | None:
+def graph_rows(database: Database, names: Names) -> Rows | None:
+    """Graph launches, where graphs were recorded as wholes: each counts as one kernel."""
     rows = database.numbers(f"{_CUPTI}GRAPH_TRACE", {**_WORK, "graph": "graphId"})
     if rows is None:
         return None
@@ -162,7 +157,7 @@ def _graphs(database: Database) -> Rows | None:
     rows["graph_node"] = np.zeros(count, np.int64)
     return {
         **_work(rows),
-        "name": ["cudaGraph"] * count,
+        "name": np.full(count, names["cudaGraph"]),
         "grid": np.zeros((count, 3), np.int64),
         "block": np.zeros((count, 3), np.int64),
         "registers": np.zeros(count, np.int64),
@@ -170,7 +165,7 @@ def _graphs(database: Database) -> Rows | None:
     }
 
 
-def memcpy_rows(database: Database) -> Rows | None:
+def memcpy_rows(database: Database, _: Names) -> Rows | None:
     """Copies."""
     wanted = {**_WORK, "kind": "copyKind", "bytes": "bytes", "graph": "graphId", "graph_node": "graphNodeId"}
     rows = database.numbers(f"{_CUPTI}MEMCPY", {**wanted, "from": "srcKind", "to": "dstKind"})
@@ -184,7 +179,7 @@ def memcpy_rows(database: Database) -> Rows | None:
     return {**_work(rows), "kind": kind, **sizes}
 
 
-def memset_rows(database: Database) -> Rows | None:
+def memset_rows(database: Database, _: Names) -> Rows | None:
     """Memsets."""
     wanted = {**_WORK, "bytes": "bytes", "graph": "graphId", "graph_node": "graphNodeId"}
     rows = database.numbers(f"{_CUPTI}MEMSET", wanted)
@@ -199,7 +194,7 @@ def memset_rows(database: Database) -> Rows | None:
     }
 
 
-def sync_rows(database: Database) -> Rows | None:
+def sync_rows(database: Database, _: Names) -> Rows | None:
     """Synchronizes; the types of CUPTI are those of the Trace."""
     table = f"{_CUPTI}SYNCHRONIZATION"
     kind = "syncType" if "syncType" in database.columns(table) else "type"
@@ -213,7 +208,7 @@ def sync_rows(database: Database) -> Rows | None:
     return {**rows, "thread": np.full(len(rows["start"]), -1, np.int64)}
 
 
-def call_rows(database: Database) -> Rows | None:
+def call_rows(database: Database, names: Names) -> Rows | None:
     """Calls of the runtime and of the driver, which newer schemas keep in one table."""
     wanted = {
         "start": "start",
@@ -228,16 +223,12 @@ def call_rows(database: Database) -> Rows | None:
     if not found:
         return None
     rows: Rows = {name: np.concatenate([part[name] for part in found]) for name in wanted}
-    ids, inverse = np.unique(rows["name"], return_inverse=True)
-    names = [_VERSION.sub("", str(database.strings.get(key, "?"))) for key in ids.tolist()]
-    kinds = np.array([int(call_kind(name)) for name in names], np.int64)
-    at = inverse.reshape(-1)
-    rows["kind"] = kinds[at]
-    rows["name"] = [names[i] for i in at.tolist()]
+    rows["kind"] = renumbered(rows["name"], lambda key: call_kind(database.string(key)))
+    rows["name"] = renumbered(rows["name"], lambda key: names[_VERSION.sub("", database.string(key))])
     return _split_thread(rows)
 
 
-def range_rows(database: Database) -> Rows | None:
+def range_rows(database: Database, names: Names) -> Rows | None:
     """NVTX ranges that have an end."""
     table = "NVTX_EVENTS"
     there = database.columns(table)
@@ -251,7 +242,8 @@ def range_rows(database: Database) -> Rows | None:
         return None
     registered = "(SELECT value FROM StringIds WHERE id = textId)"
     terms = [*(["text"] if "text" in there else []), *([registered] if "textId" in there else []), "''"]
-    rows["name"] = database.texts(table, f"coalesce({', '.join(terms)}, '')", where)
+    texts = database.texts(table, f"coalesce({', '.join(terms)}, '')", where)
+    rows["name"] = np.array([names[text] for text in texts], np.int64)
     return _split_thread(rows)
 
 
@@ -265,10 +257,8 @@ def _work(rows: Mapping[str, I64]) -> Rows:
     return result
 
 
-def _names(database: Database, ids: I64) -> list[str]:
-    distinct, inverse = np.unique(ids, return_inverse=True)
-    names = [str(database.strings.get(key, "?")) for key in distinct.tolist()]
-    return [names[i] for i in inverse.reshape(-1).tolist()]
+def _named(database: Database, ids: I64, names: Names) -> I32:
+    return renumbered(ids, lambda key: names[database.string(key)])
 
 
 def _split_thread(rows: Rows) -> Rows:

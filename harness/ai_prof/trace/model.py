@@ -74,6 +74,10 @@ class Loss:
     budget_dropped: int = 0
     unfinished: int = 0
 
+    def __add__(self, other: Loss) -> Loss:
+        """Those of both."""
+        return Loss(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
+
     @property
     def lost(self) -> int:
         """All that is missing."""

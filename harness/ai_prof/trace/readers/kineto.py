@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ai_prof.errors import UsageError
-from ai_prof.trace.model import (
-    CallKind,
-    Calls,
-    Device,
-    Kernels,
-    Loss,
-    Memory,
-    Process,
-    Ranges,
-    Source,
-    Syncs,
-    Trace,
-)
+from ai_prof.trace.model import CallKind, Calls, Device, Kernels, Memory, Process, Syncs
 from ai_prof.trace.readers.call_kinds import call_kind, sync_kind
+from ai_prof.trace.readers.job import Job
 from ai_prof.trace.readers.kineto_columns import Columns
 from ai_prof.trace.readers.kineto_stream import EventStream
-from ai_prof.trace.tables import Names, make_tables, renumbered
+from ai_prof.trace.tables import renumbered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ai_prof.trace.model import I32, I64
+    from ai_prof.trace.model import I32, I64, Trace
 
 _RANK_IN_NAME = re.compile(r"rank[-_]?([0-9]+)", re.IGNORECASE)
 _SINCE_1970_NS = 10**18  # times beyond 2001 can only count from 1970
@@ -49,127 +37,64 @@ def read(paths: Sequence[Path]) -> Trace:
         UsageError: two files are of the same rank.
 
     """
-    job = _Job()
+    job = _Ranks()
     for path in sorted(paths):
         job.add(path)
     return job.trace()
 
 
-@dataclass(frozen=True, slots=True)
-class _Rank:
-    """What a file says of itself. `epoch_ns` added to its times gives CLOCK_REALTIME; None if unknown."""
-
-    path: Path
-    rank: int | None
-    epoch_ns: int | None
-
-
-class _Job:
-    """Adds file after file; ids of a file become positions in the tables of the whole."""
+class _Ranks(Job):
+    """The files of a job's ranks."""
 
     def __init__(self) -> None:
-        self.names = Names()
-        self.devices: list[Device] = []
-        self.processes: list[Process] = []
-        self.ranks: list[_Rank] = []
-        self.losses: dict[str, Loss] = {}
-        self.warnings: list[str] = []
-        self.without_work: list[str] = []
-        self.complete = True
+        super().__init__("kineto")
+        self.ranks: dict[int | None, Path] = {}
         self.correlations = 0
-        self.parts: dict[type, list[dict[str, Any]]] = {
-            table: [] for table in (Kernels, Memory, Syncs, Calls, Ranges)
-        }
 
     def add(self, path: Path) -> None:
         stream, columns = EventStream(path), Columns(self.names)
         for batch in stream:
             columns.add(batch)
-        self._count(path, stream, columns)
-        rank = self._rank(path, stream.metadata, columns)
-        self.processes.append(
-            Process(
-                pid=columns.pids.most_common(1)[0][0] if columns.pids else 0,
-                host="",
-                rank=rank.rank,
-                header=_header(stream.metadata),
-            )
-        )
+        self.begin(path, _epoch(stream.metadata, columns))
+        self._count(stream, columns)
+        pid = columns.pids.most_common(1)[0][0] if columns.pids else 0
+        rank = self._rank(path, stream.metadata)
+        self.processes.append(Process(pid, host="", rank=rank, header=_header(stream.metadata)))
         names = list(self.names)
         _tell_calls(columns, names)
         _mark_graphs(columns)
         _add_call_syncs(columns, names)
-        self._adopt(columns, stream.metadata, self._shift(rank))
+        self._adopt(columns, stream.metadata, self.shift())
+        self.end(worked=bool(columns.parts[Kernels] or columns.parts[Memory]))
 
-    def trace(self) -> Trace:
-        if len(self.without_work) < len(self.ranks):
-            self.warnings += [f"{name}: it holds no device work, unlike others" for name in self.without_work]
-        source = Source(
-            "kineto",
-            tuple(str(rank.path) for rank in self.ranks),
-            self.complete,
-            self.losses,
-            tuple(self.warnings),
-        )
-        return Trace(
-            source=source,
-            names=tuple(self.names),
-            devices=tuple(self.devices),
-            processes=tuple(self.processes),
-            **make_tables(self.parts),
-            realtime_offset_ns=self.ranks[0].epoch_ns if self.ranks else None,
-        )
-
-    def _count(self, path: Path, stream: EventStream, columns: Columns) -> None:
+    def _count(self, stream: EventStream, columns: Columns) -> None:
         self.complete &= stream.complete
         self.warnings += stream.warnings
         invalid = sum(columns.invalid.values())
         if invalid:
-            self.warnings.append(
-                f"{path.name}: {invalid} records have times that cannot be and were left out"
-            )
+            self.warn(f"{invalid} records have times that cannot be and were left out")
         odd = stream.oddities
         if odd.mended_names:
-            self.warnings.append(f"{path.name}: {odd.mended_names} names are not UTF-8 and were mended")
+            self.warn(f"{odd.mended_names} names are not UTF-8 and were mended")
         if odd.categories:
-            unknown = ", ".join(sorted(odd.categories))
-            self.warnings.append(f"{path.name}: events of unknown categories were not read: {unknown}")
-        if not columns.parts[Kernels] and not columns.parts[Memory]:
-            self.without_work.append(path.name)
+            self.warn(f"events of unknown categories were not read: {', '.join(sorted(odd.categories))}")
         for kind in sorted(columns.captured.keys() | columns.invalid.keys()):
-            past = self.losses.get(kind, Loss())
-            self.losses[kind] = Loss(
-                captured=past.captured + columns.captured[kind],
-                invalid_time=past.invalid_time + columns.invalid[kind],
-            )
+            self.count(kind, columns.captured[kind], columns.invalid[kind])
 
-    def _rank(self, path: Path, metadata: dict[str, Any], columns: Columns) -> _Rank:
+    def _rank(self, path: Path, metadata: dict[str, Any]) -> int | None:
         """Who the file is of; refuses a second file of the same rank."""
         info = metadata.get("distributedInfo")
         stated = info.get("rank") if isinstance(info, dict) else None
         named = _RANK_IN_NAME.search(path.name)
-        number = stated if isinstance(stated, int) else int(named[1]) if named else None
-        for other in self.ranks:
-            if other.rank == number:
-                who = "of no stated rank" if number is None else f"of rank {number}"
-                raise UsageError(
-                    f"{other.path} and {path.name} are both {who}: "
-                    "give one file, or a folder with one trace of each rank"
-                )
-        rank = _Rank(path, number, _epoch(metadata, columns))
-        self.ranks.append(rank)
+        rank = stated if isinstance(stated, int) else int(named[1]) if named else None
+        if rank in self.ranks:
+            who = "of no stated rank" if rank is None else f"of rank {rank}"
+            raise UsageError(
+                f"{self.ranks[rank]} and {path.name} are both {who}: "
+                "give one file, or a folder with one trace of each rank"
+            )
+        self.ranks[rank] = path
         return rank
-
-    def _shift(self, rank: _Rank) -> int:
-        """Ns to add to a file's times to have them on the first file's clock."""
-        first = self.ranks[0].epoch_ns
-        if first is None or rank.epoch_ns is None:
-            if rank is not self.ranks[0]:
-                self.warnings.append(
-                    f"{rank.path.name}: it states no epoch: its clock may differ from others"
-                )
-            return 0
-        return rank.epoch_ns - first
 
     def _adopt(self, columns: Columns, metadata: dict[str, Any], shift: int) -> None:
         """Take a file's rows, with ids and times mapped."""

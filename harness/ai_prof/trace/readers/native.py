@@ -60,6 +60,7 @@ LOSSES = {
     BlockType.RANGE: "range",
     BlockType.SAMPLE: "sample",
 }
+_LOST = ("cupti_dropped", "invalid_time", "budget_dropped", "unfinished")
 _TIMED = frozenset(LOSSES) - {BlockType.SAMPLE, BlockType.OVERHEAD}
 
 
@@ -170,9 +171,8 @@ class _Merge:
                 self.warnings.append(
                     f"{file.path.name}: wrote {loss['captured']} {name} records, {len(rows)} are there"
                 )
-            self.losses[name] = _add_loss(
-                self.losses.get(name, Loss()), loss, len(kept[kind]), len(rows) - len(kept[kind])
-            )
+            found = Loss(len(kept[kind]), invalid_time=len(rows) - len(kept[kind]))
+            self.losses[name] = self.losses.get(name, Loss()) + found + _stated(loss)
         return kept
 
 
@@ -182,19 +182,11 @@ def _failed(file: NativeFile) -> bool:
     return ends is not None and bool((ends.rows()["reason"] == END_ERROR).any())
 
 
-def _add_loss(past: Loss, stated: np.void | None, captured: int, invalid: int) -> Loss:
-    """Losses so far, and those of one more file: its own LossRecord and what the reader found invalid."""
-    counts = ("cupti_dropped", "invalid_time", "budget_dropped", "unfinished")
-    dropped, unstamped, refused, unfinished = (
-        (0, 0, 0, 0) if stated is None else (int(stated[name]) for name in counts)
-    )
-    return Loss(
-        past.captured + captured,
-        past.cupti_dropped + dropped,
-        past.invalid_time + unstamped + invalid,
-        past.budget_dropped + refused,
-        past.unfinished + unfinished,
-    )
+def _stated(loss: np.void | None) -> Loss:
+    """What a file's LossRecord says was lost."""
+    if loss is None:
+        return Loss()
+    return Loss(**{name: int(loss[name]) for name in _LOST})
 
 
 class _FileRows:

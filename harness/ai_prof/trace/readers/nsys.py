@@ -14,18 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ai_prof.errors import TraceError
-from ai_prof.trace.model import (
-    Calls,
-    Device,
-    Kernels,
-    Loss,
-    Memory,
-    Process,
-    Ranges,
-    Source,
-    Syncs,
-    Trace,
-)
+from ai_prof.trace.model import Calls, Device, Kernels, Memory, Process, Ranges, Syncs
+from ai_prof.trace.readers.job import Job
 from ai_prof.trace.readers.nsys_tables import (
     Database,
     Rows,
@@ -39,13 +29,16 @@ from ai_prof.trace.readers.nsys_tables import (
     range_rows,
     sync_rows,
 )
-from ai_prof.trace.tables import Names, make_tables, renumbered
+from ai_prof.trace.tables import renumbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
+
+    from ai_prof.trace.model import Trace
+    from ai_prof.trace.tables import Names
 
     Flags = npt.NDArray[np.bool_]
 
@@ -67,92 +60,53 @@ def read(paths: Sequence[Path]) -> Trace:
         TraceError: a file is no SQLite database, or none of Nsight Systems.
 
     """
-    merge = _Merge()
+    job = _Exports("nsys")
     for path in sorted(paths):
-        _add(merge, path)
-    return merge.trace()
+        _add(job, path)
+    return job.trace()
 
 
-def _add(merge: _Merge, path: Path) -> None:
+def _add(job: _Exports, path: Path) -> None:
     try:
         with closing(connect(path)) as connection:
-            merge.add(Database(path, connection))
+            job.add(Database(path, connection))
     except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes a damaged schema in its messages
         told = " ".join(str(error).split())
         raise TraceError(f"{path} is damaged ({told}): export it again") from None
 
 
-class _Merge:
-    """Adds export after export; global process ids and device ids become positions in the tables."""
-
-    def __init__(self) -> None:
-        self.files: list[str] = []
-        self.names = Names()
-        self.devices: list[Device] = []
-        self.processes: list[Process] = []
-        self.losses: dict[str, Loss] = {}
-        self.warnings: list[str] = []
-        self.without_work: list[str] = []
-        self.complete = True
-        self.epochs: list[int | None] = []
-        self.parts: dict[type, list[Rows]] = {t: [] for t in (Kernels, Memory, Syncs, Calls, Ranges)}
+class _Exports(Job):
+    """The exports of a job."""
 
     def add(self, database: Database) -> None:
-        name = database.path.name
-        self.files.append(str(database.path))
-        self.epochs.append(_epoch(database))
+        self.begin(database.path, _epoch(database))
         export = _Export(self, database)
         for kind, table, query in _TABLES:
             rows = query(database, self.names)
             if rows is not None:
-                self.parts[table].append(export.mapped(rows, self._valid(name, kind, rows)))
-        if not export.worked:
-            self.without_work.append(name)
+                self.parts[table].append(export.mapped(rows, self._valid(kind, rows)))
+        self.end(worked=export.worked)
         lost = problems(database.records("DIAGNOSTIC_EVENT"))
         self.complete &= not lost
-        self.warnings += [f"{name}: {text}" for text in lost]
+        for text in lost:
+            self.warn(text)
 
-    def shift(self, name: str) -> int:
-        """Ns to add to the last export's times to have them on the first one's clock."""
-        first, last = self.epochs[0], self.epochs[-1]
-        if first is None or last is None:
-            if len(self.epochs) > 1:
-                self.warnings.append(f"{name}: it states no epoch: its clock may differ from others")
-            return 0
-        return last - first
-
-    def trace(self) -> Trace:
-        if len(self.without_work) < len(self.files):
-            self.warnings += [f"{name}: it holds no device work, unlike others" for name in self.without_work]
-        source = Source("nsys", tuple(self.files), self.complete, self.losses, tuple(self.warnings))
-        return Trace(
-            source=source,
-            names=tuple(self.names),
-            devices=tuple(self.devices),
-            processes=tuple(self.processes),
-            **make_tables(self.parts),
-            realtime_offset_ns=self.epochs[0] if self.epochs else None,
-        )
-
-    def _valid(self, file: str, kind: str, rows: Rows) -> Flags:
+    def _valid(self, kind: str, rows: Rows) -> Flags:
         """Which rows have times that can be; counts the others."""
         valid: Flags = (rows["start"] > 0) & (rows["end"] >= rows["start"])
         invalid = len(valid) - int(valid.sum())
         if invalid:
-            self.warnings.append(f"{file}: {invalid} {kind} records have times that cannot be: left out")
-        past = self.losses.get(kind, Loss())
-        self.losses[kind] = Loss(
-            captured=past.captured + len(valid) - invalid, invalid_time=past.invalid_time + invalid
-        )
+            self.warn(f"{invalid} {kind} records have times that cannot be: left out")
+        self.count(kind, len(valid) - invalid, invalid)
         return valid
 
 
 class _Export:
     """The ids of one export as positions in the tables of the whole."""
 
-    def __init__(self, merge: _Merge, database: Database) -> None:
-        self.merge = merge
-        self.shift = merge.shift(database.path.name)
+    def __init__(self, job: Job, database: Database) -> None:
+        self.job = job
+        self.shift = job.shift()
         environment = {
             row.get("name"): row.get("value") for row in database.records("TARGET_INFO_SYSTEM_ENV")
         }
@@ -189,10 +143,10 @@ class _Export:
 
     def _process(self, global_pid: int) -> int:
         if global_pid not in self.process_numbers:
-            self.process_numbers[global_pid] = len(self.merge.processes)
+            self.process_numbers[global_pid] = len(self.job.processes)
             name = self.commands.get(global_pid)
             command = (str(name),) if name else ()
-            self.merge.processes.append(Process(_pid(global_pid), self.host, command))
+            self.job.processes.append(Process(_pid(global_pid), self.host, command))
         return self.process_numbers[global_pid]
 
     def _device(self, pid: int, ordinal: int) -> int:
@@ -202,9 +156,9 @@ class _Export:
         gpu = self.gpu_of.get((pid, ordinal))
         key = ("ordinal", ordinal) if gpu is None else ("gpu", int(gpu))
         if key not in self.device_numbers:
-            self.device_numbers[key] = len(self.merge.devices)
+            self.device_numbers[key] = len(self.job.devices)
             known = self.gpus.get(ordinal if gpu is None else gpu, {})
-            self.merge.devices.append(_named(key[1], known))
+            self.job.devices.append(_named(key[1], known))
         return self.device_numbers[key]
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from gate_runs import Machine
 
-from ai_prof.baselines import store
+from ai_prof.baselines import accepted, calibrated, store
 from ai_prof.baselines.machine_key import MachineFacts, machine_key
 from ai_prof.baselines.store import Baseline, Origin
 from ai_prof.errors import BaselineError, NothingToCompareError
@@ -37,6 +37,18 @@ def test_the_remedy_for_a_damaged_file_can_be_pasted(tmp_path):
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(BaselineError, match=re.escape(f"`git checkout -- '{path}'`")):
         store.load(tmp_path / "my project", KEY, "train")
+
+
+@pytest.mark.parametrize(
+    "of", [lambda path: path, accepted.path_of, lambda path: path.with_name(calibrated.FILE)]
+)
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_at(tmp_path, of):
+    one = baseline()
+    path = store.save(tmp_path, one)
+    of(path).unlink(missing_ok=True)
+    os.mkfifo(of(path))
+    with pytest.raises(BaselineError, match="it is no file"):
+        (store.load(tmp_path, KEY, "train"), accepted.load(path, one), calibrated.latest([path.parent]))
 
 
 def test_what_is_saved_is_loaded(tmp_path):

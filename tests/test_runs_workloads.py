@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from ai_prof.errors import EXIT_USAGE, WorkloadError
@@ -100,6 +102,14 @@ def test_a_file_that_is_not_text(tmp_path):
     path = write(tmp_path, "one")
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(WorkloadError, match=r"cannot be read|not valid"):
+        load(path)
+
+
+def test_a_pipe_in_the_place_of_the_file_is_not_waited_at(tmp_path):
+    path = write(tmp_path, "one")
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(WorkloadError, match=r"cannot be read .*it is no file"):
         load(path)
 
 

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from ai_prof.cli.settings import Settings, load
@@ -53,7 +56,8 @@ def test_the_projects_floors_hold_where_a_workload_has_none(tmp_path):
     assert (own.policy_of("syncs"), own.policy_of("kernels"), own.promised) == ("warn", "fail", ("kernels",))
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path):
-    (tmp_path / "pyproject.toml").mkdir()
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_a_file_that_cannot_be_read_is_told(tmp_path, make):
+    make(tmp_path / "pyproject.toml")
     with pytest.raises(UsageError, match="cannot be read"):
         load(tmp_path)

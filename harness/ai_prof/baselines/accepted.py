@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ai_prof.baselines import store
-from ai_prof.baselines.files import one_writer, place, write_file
+from ai_prof.baselines.files import one_writer, place, read_file, write_file
 from ai_prof.errors import BaselineError
 from ai_prof.gate.metrics import METRICS, Metric, Scale
 from ai_prof.gate.model import Acceptance
@@ -101,7 +101,7 @@ def end(path: Path) -> None:
 def _read(file: Path) -> _File | None:
     remedy = f"restore it with `git checkout -- {shlex.quote(str(file))}`, or remove it and accept again"
     try:
-        found = msgspec.json.decode(file.read_bytes(), type=_File)
+        found = msgspec.json.decode(read_file(file), type=_File)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from ai_prof.baselines import store
-from ai_prof.baselines.files import write_file
+from ai_prof.baselines.files import read_file, write_file
 from ai_prof.errors import BaselineError
 from ai_prof.gate.model import LastCalibration
 from ai_prof.json_text import UNREADABLE
@@ -38,7 +38,7 @@ def latest(folders: Iterable[Path]) -> LastCalibration | None:
 
 def _load(path: Path) -> LastCalibration:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_File).last
+        return msgspec.json.decode(read_file(path), type=_File).last
     except (OSError, *UNREADABLE) as error:
         msg = f"{path}: is no calibration ({error}): remove it, and run `ai-prof calibrate`"
         raise BaselineError(msg) from error

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import stat
 import sys
 import tempfile
 from pathlib import Path
@@ -23,6 +25,14 @@ def place(path: Path) -> str:
     """A file as a reader in the project knows it: relative where it lies in the folder of the command."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a file. Raises OSError, also for a pipe or a device in its place, which may never end."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no file", str(path))
+        return file.read()
 
 
 def write_file(path: Path, data: bytes) -> None:

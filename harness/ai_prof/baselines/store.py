@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ai_prof.baselines import profiles as codec
-from ai_prof.baselines.files import write_file
+from ai_prof.baselines.files import read_file, write_file
 from ai_prof.baselines.migrate import VERSION, migrated
 from ai_prof.errors import BaselineError, NothingToCompareError
 from ai_prof.gate.facts import Time
@@ -103,7 +103,7 @@ def load_profiles(path: Path, baseline: Baseline) -> dict[str, Profile]:
         return {}
     file = profiles_path(path, baseline.profiles)
     try:
-        data = file.read_bytes()
+        data = read_file(file)
     except OSError as error:
         raise BaselineError(
             f"{file}: cannot be read ({error.strerror}), but {path.name} needs it: restore both from git"
@@ -121,7 +121,7 @@ def load(root: Path, machine_key: str, workload: str) -> Baseline | None:
     """
     path = path_of(root, machine_key, workload)
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except FileNotFoundError:
         return None
     except OSError as error:

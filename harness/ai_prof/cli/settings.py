@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ai_prof.baselines.files import read_file
 from ai_prof.errors import UsageError
 from ai_prof.gate.decide import FAIL_ON
 from ai_prof.gate.metrics import Floor, Policy, Rules
@@ -63,7 +64,7 @@ def load(root: Path) -> Settings:
     if not path.exists():
         return Settings()
     try:
-        tool = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
+        tool = tomllib.loads(read_file(path).decode()).get("tool", {})
         table = tool.get("ai-prof", {}) if isinstance(tool, dict) else {}
         settings = convert(table, Settings)
     except OSError as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from ai_prof.baselines import store
+from ai_prof.baselines.files import read_file
 from ai_prof.errors import WorkloadError
 from ai_prof.gate.metrics import COUNTS, Backend, Floor, Policy, Rules
 from ai_prof.runs.tables import convert, rule_mistakes
@@ -92,7 +93,7 @@ def load(file: Path) -> Workload:
             f"printable UTF-8 that does not end with {' or '.join(store.RESERVED)}"
         )
     try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
+        table = tomllib.loads(read_file(file).decode())
     except (OSError, UnicodeDecodeError) as error:
         raise WorkloadError(f"{file}: cannot be read ({error}): mend it") from error
     except tomllib.TOMLDecodeError as error:

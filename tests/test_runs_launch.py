@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -120,6 +121,19 @@ def test_a_program_that_is_not_there(tmp_path):
     run = launch(replace(job(tmp_path, ""), python="/nonexistent"))
     assert run.problem is Reason.FAILED
     assert "cannot start /nonexistent" in run.detail
+
+
+def test_a_folder_that_is_gone_is_not_blamed_on_the_interpreter(tmp_path):
+    one = job(tmp_path, "")
+    shutil.rmtree(one.workload.folder)
+    assert launch(one).detail == f"cannot start {one.workload.folder}: No such file or directory"
+
+
+@pytest.mark.parametrize("count", ["9" * 3000, "-1", '"4"'])
+def test_what_is_no_count_is_not_taken_for_one(tmp_path, count):
+    one = job(tmp_path, f"print('{{\"iterations\": {count}}}')")
+    (run,) = measure.measure(measure.Plan(jobs=[one], folder=tmp_path / "out"))
+    assert (run.problem, run.reported) == (Reason.NO_GPU_WORK, None)
 
 
 def test_the_program_sees_its_options_and_environment(tmp_path):

@@ -75,7 +75,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gap_causes_ms: dict[str, Amount] = {}
     sync_shadow_ms: Amount = 0.0
     environment: dict[str, Any] = {}
-    reported: dict[str, int] | None = None
+    reported: dict[str, Count] | None = None
     capture: FilePath | None = None
     profile: str | None = None
     captured: str = ""

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from ai_prof.baselines import profiles
+from ai_prof.bounds import Count
 from ai_prof.collect.environment import capture_environment
 from ai_prof.errors import TraceError
 from ai_prof.gate.model import Reason, Run
@@ -106,7 +107,7 @@ def run_program(job: Job) -> Ended:
         failure, left = _failure(ended, job), ended.left
         hung = ended.code is None
     except OSError as error:
-        failure = f"cannot start {job.command()[0]}: {error.strerror or error}"
+        failure = f"cannot start {error.filename or job.command()[0]}: {error.strerror or error}"
     after = observe(job.workload.device)
     environment = describe(before, after, None)
     if hung and (busy := environment["foreign_cores"]) >= BUSY_CORES:
@@ -265,10 +266,10 @@ def _trace(folder: Path) -> Trace | None:
     return open_trace(folder) if any(folder.glob("*.aiprof")) else None
 
 
-def _reported(stdout: Path) -> dict[str, int] | None:
-    """The workload's own counts, where its last line is a JSON object of whole numbers."""
+def _reported(stdout: Path) -> dict[str, Count] | None:
+    """The workload's own counts, where its last line is a JSON object of counts."""
     try:
-        return msgspec.json.decode(_last_line(stdout), type=dict[str, int])
+        return msgspec.json.decode(_last_line(stdout), type=dict[str, Count])
     except msgspec.DecodeError:
         return None
 

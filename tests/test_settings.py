@@ -35,6 +35,8 @@ def test_without_a_table_the_defaults_stand(tmp_path):
         ('policy.syncs = "shout"', r"`\$.policy.syncs`: it takes fail or warn or ignore"),
         ('runs = "3"', "runs"),
         ("runs = ", "TOML"),
+        (r'report = "a\u0000"', r"`\$.report`"),
+        (r'build = "make\u0000"', r"`\$.build`"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_named(tmp_path, line, named):

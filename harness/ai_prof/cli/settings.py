@@ -11,6 +11,7 @@ from ai_prof.baselines.files import read_file
 from ai_prof.errors import UsageError
 from ai_prof.gate.decide import FAIL_ON
 from ai_prof.gate.metrics import Floor, Policy, Rules
+from ai_prof.gate.model import FilePath
 from ai_prof.runs import workloads
 from ai_prof.runs.tables import convert, rule_mistakes
 
@@ -30,15 +31,15 @@ LEAST_RUNS, MOST_RUNS = 3, 1000
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
     """Paths are relative to the folder of pyproject.toml."""
 
-    workloads: str = "workloads"
-    baselines: str = "baselines"
-    report: str = "reports"
+    workloads: FilePath = "workloads"
+    baselines: FilePath = "baselines"
+    report: FilePath = "reports"
     runs: int = 3
     alpha: float = 0.01
     fail_on: tuple[int, ...] = FAIL_ON
     budget_minutes: float = 20
-    python: str | None = None
-    build: str | None = None
+    python: FilePath | None = None
+    build: FilePath | None = None
     floors: dict[str, Floor] = {}
     policy: dict[str, Policy] = {}
 

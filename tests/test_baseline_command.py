@@ -48,6 +48,21 @@ def refresh(reason: str) -> int:
     return main(["baseline", "refresh", "--reason", reason])
 
 
+def overtaken_refresh(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A refresh, while which another one begins and ends; its exit code."""
+
+    @contextmanager
+    def overtaken(request: Request) -> Iterator[BuildVerdict]:
+        with gate(request) as verdict:
+            with monkeypatch.context() as undone:
+                undone.setattr("ai_prof.cli.baseline.gate", gate)
+                assert refresh("overtakes") == 0
+            yield verdict
+
+    monkeypatch.setattr("ai_prof.cli.baseline.gate", overtaken)
+    return refresh("is overtaken")
+
+
 @needs_library
 def test_refreshes_add_up_are_logged_and_end_what_was_accepted(project, capsys):
     assert refresh("the first") == 0
@@ -247,20 +262,23 @@ def test_of_two_refreshes_at_once_only_one_takes_in_what_was_accepted(project, m
     assert main(["accept", "work", "iteration_ms", "kernel_time_ms", "--reason", "wanted"]) == 0
     project.commit("accepted")
 
-    @contextmanager
-    def overtaken(request: Request) -> Iterator[BuildVerdict]:
-        with gate(request) as verdict:
-            with monkeypatch.context() as undone:
-                undone.setattr("ai_prof.cli.baseline.gate", gate)
-                assert refresh("overtakes") == 0
-            yield verdict
-
-    monkeypatch.setattr("ai_prof.cli.baseline.gate", overtaken)
-    assert refresh("is overtaken") == 2
+    assert overtaken_refresh(monkeypatch) == 2
     assert "was replaced while this one was measured: refresh again" in capsys.readouterr().err
     found = stored(project)
     assert [entry.why for entry in found.log] == ["the first", "overtakes"]
     assert sorted(each.metric for each in found.anchor.accepted) == ["iteration_ms", "kernel_time_ms"]
+
+
+@needs_library
+def test_two_refreshes_at_once_are_one_session(project, monkeypatch):
+    assert refresh("the first") == 0
+    of_another_boot = [
+        msgspec.structs.replace(run, session="20260101T0000Z-0") for run in stored(project).runs
+    ]
+    store.save(project.root / "baselines", msgspec.structs.replace(stored(project), runs=of_another_boot))
+    project.commit("baseline")
+    assert overtaken_refresh(monkeypatch) == 0
+    assert (stored(project).sessions, len(stored(project).runs)) == (2, 9)
 
 
 @needs_library

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+import msgspec
 from rich.table import Table
 
 from ai_prof.baselines import accepted, store
@@ -19,7 +21,7 @@ from ai_prof.cli.own_folder import make_folder, make_own_folder
 from ai_prof.errors import BaselineError
 from ai_prof.gate.model import BuildVerdict, Reason, WorkloadVerdict
 from ai_prof.report.format import change, plural, value
-from ai_prof.runs import checkout
+from ai_prof.runs import checkout, sessions
 from ai_prof.runs.environment import host_cores
 from ai_prof.runs.gated import Request, gate
 from ai_prof.runs.launch import profiles_of
@@ -95,6 +97,8 @@ def renew(request: Request, facts: RefreshFacts, why: Origin) -> tuple[store.Bas
     current = store.load(request.baselines, facts.machine_key, facts.workload)
     profiles = profiles_of(facts.runs)
     if current is not None:
+        runs = sessions.joined(facts.runs, current.runs, datetime.now(timezone.utc), sessions.boot_id())
+        facts = msgspec.structs.replace(facts, runs=runs)
         path = store.path_of(request.baselines, facts.machine_key, facts.workload)
         profiles |= store.load_profiles(path, current)
     return refreshed(facts, current, why), profiles

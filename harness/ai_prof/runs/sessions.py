@@ -6,8 +6,10 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from ai_prof.gate.model import Run
 
@@ -33,6 +35,13 @@ def current(earlier: Iterable[Run], now: datetime, boot: str) -> str:
         if timedelta(0) <= pause < PAUSE:
             return latest.session
     return f"{now.astimezone(timezone.utc):%Y%m%dT%H%M%SZ}-{boot[:8]}"
+
+
+def joined(runs: Iterable[Run], kept: Sequence[Run], now: datetime, boot: str) -> list[Run]:
+    """`runs`, in the session of those that were `kept` while they were made, by a build at the same time."""
+    session = current(kept, now, boot)
+    meanwhile = any(run.session == session for run in kept)
+    return [msgspec.structs.replace(run, session=session) if meanwhile else run for run in runs]
 
 
 def started(run: Run) -> datetime:

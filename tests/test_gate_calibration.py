@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from gate_profiles import decode
 from gate_runs import Machine, make_run
@@ -77,6 +78,18 @@ def test_the_command_reads_the_store(tmp_path, monkeypatch, capsys):
     assert main(["calibrate", "--draws", "20", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["machines"]["cuda-x"]["independent"] == 10
     assert main(["calibrate", "--draws", "0"]) == 2
+
+
+def test_a_machine_with_too_few_runs_is_said_and_keeps_nothing_from_the_others(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    path, one = keep_one(tmp_path)
+    few = msgspec.structs.replace(one, machine_key="cuda-a", runs=one.runs[:3])
+    store.save(tmp_path / "baselines", few)
+    assert main(["calibrate", "--draws", "20"]) == 0
+    assert "cuda-a: no baseline has 6 runs" in capsys.readouterr().err
+    path.unlink()
+    assert main(["calibrate", "--draws", "20"]) == 3
+    assert "gating" not in capsys.readouterr().err
 
 
 def keep_one(folder):

@@ -13,7 +13,7 @@ from ai_prof.cli import say
 from ai_prof.cli.console import OutputConsole
 from ai_prof.cli.settings import load, rules_of
 from ai_prof.errors import NothingToCompareError, UsageError
-from ai_prof.gate.calibration import Calibration, calibrate
+from ai_prof.gate.calibration import TOO_FEW, Calibration, calibrate, enough
 from ai_prof.gate.confirm import MIN_LAUNCHES
 from ai_prof.gate.model import LastCalibration
 from ai_prof.json_text import for_people
@@ -21,6 +21,7 @@ from ai_prof.runs.stored import LOCAL
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from ai_prof.timeline.profile import Profile
 
@@ -41,25 +42,27 @@ def run(args: argparse.Namespace) -> int:
     root = Path.cwd()
     settings = load(root)
     folders = [args.baselines] if args.baselines else [root / settings.baselines, root / LOCAL / "baselines"]
-    machines: dict[str, dict[str, tuple[store.Baseline, Path]]] = {}
-    for path, baseline in store.every(folders):
-        machines.setdefault(baseline.machine_key, {}).setdefault(baseline.workload, (baseline, path))
-    if not machines:
-        raise NothingToCompareError(f"no baselines in {' or '.join(map(str, folders))}: record some first")
+    machines = by_machine(folders)
     made = {}
     for key, stored in machines.items():
-        say(f"{key}: gating {args.draws} builds drawn from what is stored of {', '.join(stored)}")
+        runs = enough({name: baseline.runs for name, (baseline, _) in stored.items()})
+        if not runs:
+            say(f"{key}: {TOO_FEW}")
+            continue
+        say(f"{key}: gating {args.draws} builds drawn from what is stored of {', '.join(runs)}")
         profiles: dict[str, Profile] = {}
         for baseline, path in stored.values():
             profiles |= store.load_profiles(path, baseline)
         made[key] = calibrate(
-            {name: baseline.runs for name, (baseline, _) in stored.items()},
+            runs,
             next(baseline.backend for baseline, _ in stored.values()),
             rules=rules_of(stored, root, settings),
             profiles=profiles,
             draws=args.draws,
             seed=args.seed,
         )
+    if not made:
+        raise NothingToCompareError("nothing was calibrated")
     if args.json:
         print(for_people({"schema": "ai-prof/calibration/1", "machines": made}))
     else:
@@ -69,6 +72,16 @@ def run(args: argparse.Namespace) -> int:
         for folder in sorted({path.parent for _, path in machines[key].values()}):
             calibrated.save(folder, _last(calibration))
     return 0
+
+
+def by_machine(folders: Sequence[Path]) -> dict[str, dict[str, tuple[store.Baseline, Path]]]:
+    """The baselines of every machine by workload, each of the first folder that has one; raises without any."""
+    machines: dict[str, dict[str, tuple[store.Baseline, Path]]] = {}
+    for path, baseline in store.every(folders):
+        machines.setdefault(baseline.machine_key, {}).setdefault(baseline.workload, (baseline, path))
+    if not machines:
+        raise NothingToCompareError(f"no baselines in {' or '.join(map(str, folders))}: record some first")
+    return machines
 
 
 def _last(calibration: Calibration) -> LastCalibration:

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from ai_prof.timeline.profile import Profile
 
 CANDIDATE = 3
+TOO_FEW = (
+    f"no baseline has {2 * CANDIDATE} runs to call some of them a candidate: "
+    "add some with `ai-prof baseline refresh`"
+)
 SESSIONS = 3  # from so many on, a candidate is a whole session
 NO_RULES: Mapping[str, Rules] = {}
 
@@ -69,6 +73,12 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     workloads: list[Calibrated]
 
 
+def enough(baselines: Mapping[str, Sequence[Run]]) -> dict[str, list[Run]]:
+    """The runs of those workloads that have twice as many as a candidate."""
+    stored = {name: [run for run in runs if run.problem is None] for name, runs in baselines.items()}
+    return {name: runs for name, runs in stored.items() if len(runs) >= 2 * CANDIDATE}
+
+
 def calibrate(  # noqa: PLR0913 - all that a comparison rests on
     baselines: Mapping[str, Sequence[Run]],
     backend: Backend,
@@ -82,14 +92,9 @@ def calibrate(  # noqa: PLR0913 - all that a comparison rests on
 
     Raises NothingToCompareError where no workload has twice as many runs as a candidate.
     """
-    stored = {name: [run for run in runs if run.problem is None] for name, runs in baselines.items()}
-    stored = {name: runs for name, runs in stored.items() if len(runs) >= 2 * CANDIDATE}
+    stored = enough(baselines)
     if not stored:
-        least = 2 * CANDIDATE
-        raise NothingToCompareError(
-            f"no baseline has {least} runs to call some of them a candidate: "
-            "add some with `ai-prof baseline refresh`"
-        )
+        raise NothingToCompareError(TOO_FEW)
     rng = np.random.default_rng(seed)
     seen: dict[str, list[_Draw]] = {name: [] for name in stored}
     failed = 0

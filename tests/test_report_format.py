@@ -49,6 +49,9 @@ def test_interval_and_threshold():
     assert fmt.interval((-math.inf, 0.034), "ratio") == "unbounded to +3.4 pts"
     assert fmt.interval(None, "ms") == fmt.NOTHING
     assert fmt.threshold(0.01, "ratio") == "1.0 pts"
+    assert fmt.threshold(9.5, "ms") == "950.0 %"
+    assert fmt.threshold(41315.15, "ms") == "1,000 % and more"
+    assert fmt.threshold(41315.15, f"{fmt.DELTA}us") == "41,315 µs"
 
 
 @pytest.mark.parametrize(

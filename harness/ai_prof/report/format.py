@@ -10,6 +10,7 @@ from ai_prof.timeline.names import telling
 
 NOTHING = "–"  # noqa: RUF001 - a dash is what it is
 RATIO = "ratio"
+LARGEST_SHARE = 10  # of a value, that is told as one
 DELTA = "delta "  # before a unit: the change is a difference in that unit, no share of the value
 _UNITS = {"us": "µs"}
 _PREFIXES = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
@@ -64,9 +65,14 @@ def interval(bounds: tuple[float, float] | None, unit: str) -> str:
 
 
 def threshold(x: float | None, unit: str) -> str:
-    """A size of change without a sign: a floor or a minimum detectable effect."""
+    """A size of change without a sign: a floor or a minimum detectable effect.
+
+    Of a share that is beyond all sense, as that of next to no time, only that it is.
+    """
     if x is None or not math.isfinite(x):
         return NOTHING
+    if not unit.startswith(DELTA) and abs(x) > LARGEST_SHARE:
+        return f"{_sized(LARGEST_SHARE, unit)} {_change_unit(unit)} and more"
     return f"{_sized(abs(x), unit)} {_change_unit(unit)}"
 
 

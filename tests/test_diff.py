@@ -486,6 +486,13 @@ def test_the_page_is_whole_and_fetches_nothing(tmp_path, capsys):
     assert page.tags.count("svg") == 1
 
 
+def test_the_page_calls_a_cause_what_its_table_calls_it(tmp_path):
+    traces = [open_trace(write(tmp_path, name, program())) for name in ("a", "b")]
+    page = diff_html.render(diff(*traces, FLOORS))
+    assert "launch (idle: the host in driver calls)" in page
+    assert page.count("idle: the host blocked in synchronizes") == 2
+
+
 def test_pages_of_any_kind_render(tmp_path):
     once = af.Program()
     for name in ("conv", "relu", "pool"):

@@ -93,7 +93,12 @@ def test_what_cannot_be_bisected_is_said(project, capsys):
     assert bisect("syncs", commits[0], commits[5]) == 3
     assert "synchronizes per iteration are as many" in capsys.readouterr().err
     assert bisect("syncs", commits[0], commits[1]) == 4
-    assert "cannot be run: the build command ended with 1" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "cannot be run: the build command ended with 1" in said
+    assert "`build` in [tool.ai-prof] is not set" not in said
+    project.settings("")
+    assert bisect("syncs", commits[0], commits[2]) == 3
+    assert "`build` in [tool.ai-prof] is not set: commits are run unbuilt" in capsys.readouterr().err
     assert bisect("syncs", commits[5], commits[0]) == 2
     assert "does not come before" in capsys.readouterr().err
     assert bisect("syncs", "HEAD", "main") == 2

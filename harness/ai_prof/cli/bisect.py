@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from ai_prof.cli import say
 from ai_prof.cli.ending import end_in_order
 from ai_prof.cli.gate_options import PYTHON, make_request
 from ai_prof.cli.own_folder import make_own_folder
@@ -42,6 +43,11 @@ def run(args: argparse.Namespace) -> int:
     args.workload, args.runs, args.baselines, args.device = [args.workload], None, None, "auto"
     request, _ = make_request(args)
     make_own_folder(request.root / LOCAL, "run in a checkout of your own")
+    if request.build is None:
+        say(
+            "`build` in [tool.ai-prof] is not set: commits are run unbuilt, and what their workloads import "
+            "from an installed package is this tree's"
+        )
     found = bisect(request, args.metric, args.good, args.bad)
     if len(found.commits) == 1:
         (commit,) = found.commits

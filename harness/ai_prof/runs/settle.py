@@ -66,7 +66,7 @@ class Settler:
                 "what base's workloads import from an installed package was this tree's"
             )
         took = f"{budget.spent_s / 60:.1f} of {self.minutes:g} minutes"
-        self.notes.append(f"settling by fresh runs what was flagged took {took}")
+        self.notes.append(f"settling by fresh runs took {took}")
         return made
 
     def of_same_code(self, verdict: WorkloadVerdict) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from ai_prof.timeline.causes import CAUSES
 from ai_prof.timeline.names import normalise, short
+from ai_prof.timeline.operations import KERNEL
 from ai_prof.timeline.stacks import FrameTime, gap_frames
 from ai_prof.trace.model import CopyKind
 
@@ -160,3 +161,13 @@ def normalised_name(trace: Trace, operations: Operations, row: int) -> str:
     if operations.is_kernel[row] and operations.name[row] >= 0:
         return normalise(trace.names[operations.name[row]])
     return operation_name(trace, operations, row)
+
+
+def distinct_names(trace: Trace, operations: Operations, rows: npt.NDArray[Any]) -> tuple[list[str], I64]:
+    """The normalised names of some operations, each once, and which of them each has, (n,); "" for row -1."""
+    label = np.where(operations.is_kernel[rows], operations.name[rows], KERNEL - 1 - operations.kind[rows])
+    label[rows < 0] = np.iinfo(label.dtype).min
+    _, first, which = np.unique(label, return_index=True, return_inverse=True)
+    each = [normalised_name(trace, operations, row) if row >= 0 else "" for row in rows[first].tolist()]
+    number = {name: i for i, name in enumerate(dict.fromkeys(each))}
+    return list(number), np.array([number[name] for name in each], np.int64)[which.reshape(-1)]

@@ -10,16 +10,14 @@ import numpy as np
 from ai_prof.bounds import Amount, Positive
 from ai_prof.timeline.causes import CAUSES
 from ai_prof.timeline.diff_kernels import KernelUse, kernel_uses
-from ai_prof.timeline.gaps import last_to_end, normalised_name
-from ai_prof.timeline.operations import KERNEL
+from ai_prof.timeline.gaps import distinct_names, last_to_end
 from ai_prof.timeline.sync_sites import SyncUse, sync_sites
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ai_prof.timeline.device import DeviceTimeline
-    from ai_prof.timeline.operations import Operations
-    from ai_prof.trace.model import I64, Trace
+    from ai_prof.trace.model import Trace
 
     F64 = npt.NDArray[np.float64]
 
@@ -59,11 +57,10 @@ def spent(trace: Trace, timeline: DeviceTimeline) -> Spent:
 
 def _gaps(trace: Trace, timeline: DeviceTimeline) -> list[GapUse]:
     operations, causes = timeline.operations, timeline.causes
-    names, of = _named(trace, operations)
-    before, after = last_to_end(operations, timeline.busy.gaps.start), causes.next_operation
-    keys, pair, count = np.unique(
-        of[before] * len(names) + of[after], return_inverse=True, return_counts=True
-    )
+    around = np.concatenate((last_to_end(operations, timeline.busy.gaps.start), causes.next_operation))
+    names, of = distinct_names(trace, operations, around)
+    before, after = np.split(of, 2)
+    keys, pair, count = np.unique(before * len(names) + after, return_inverse=True, return_counts=True)
     us = np.zeros((len(keys), len(CAUSES)))
     for column, (gaps, ns) in enumerate(causes.parts):
         us[:, column] = np.bincount(pair.reshape(-1)[gaps], weights=ns / 1e3, minlength=len(keys))
@@ -81,12 +78,3 @@ def _gaps(trace: Trace, timeline: DeviceTimeline) -> list[GapUse]:
 
 def _by_cause(us: F64) -> dict[str, float]:
     return {cause: time for cause, time in zip(CAUSES, us.tolist(), strict=True) if time}
-
-
-def _named(trace: Trace, operations: Operations) -> tuple[list[str], I64]:
-    """The normalised names of the operations, each once, and which of them each operation has; (n,)."""
-    label = np.where(operations.is_kernel, operations.name, KERNEL - 1 - operations.kind)
-    _, first, which = np.unique(label, return_index=True, return_inverse=True)
-    each = [normalised_name(trace, operations, row) for row in first.tolist()]
-    number = {name: i for i, name in enumerate(dict.fromkeys(each))}
-    return list(number), np.array([number[name] for name in each], np.int64)[which.reshape(-1)]

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from ai_prof.timeline.gaps import normalised_name
-from ai_prof.timeline.operations import KERNEL, call_row
+from ai_prof.timeline.gaps import distinct_names
+from ai_prof.timeline.operations import call_row
 from ai_prof.timeline.syncs import host_syncs
 from ai_prof.trace.model import SyncKind
 
 if TYPE_CHECKING:
     from ai_prof.timeline.device import DeviceTimeline
-    from ai_prof.timeline.operations import Operations
     from ai_prof.trace.model import I64, Trace
 
 
@@ -37,7 +36,8 @@ def sync_sites(trace: Trace, timeline: DeviceTimeline) -> list[SyncUse]:
     rows = host_syncs(trace, timeline.device, operations)
     rows = rows[(syncs.start[rows] >= busy.low) & (syncs.start[rows] < busy.high)]
     call, calls = _calls(trace, rows)
-    after, names = _after(trace, operations, syncs.end[rows])
+    last = np.searchsorted(operations.start, syncs.end[rows]) - 1
+    names, after = distinct_names(trace, operations, last)
     keys, which, count = np.unique(call * len(names) + after, return_inverse=True, return_counts=True)
     us = np.bincount(which.reshape(-1), (syncs.end - syncs.start)[rows] / 1e3, len(keys))
     per = timeline.iterations_in_window
@@ -59,14 +59,3 @@ def _calls(trace: Trace, rows: I64) -> tuple[I64, list[str]]:
         trace.names[each] if each >= 0 else SyncKind(-1 - each).name.lower().replace("_", " ")
         for each in labels.tolist()
     ]
-
-
-def _after(trace: Trace, operations: Operations, times: I64) -> tuple[I64, list[str]]:
-    """Which of some names the last operation to begin before each of some times has, (n,)."""
-    last = np.searchsorted(operations.start, times) - 1
-    label = np.where(operations.is_kernel[last], operations.name[last], KERNEL - 1 - operations.kind[last])
-    nothing = np.iinfo(label.dtype).min
-    _, first, which = np.unique(np.where(last < 0, nothing, label), return_index=True, return_inverse=True)
-    each = [normalised_name(trace, operations, row) if row >= 0 else "" for row in last[first].tolist()]
-    names = list(dict.fromkeys(each))
-    return np.array([names.index(name) for name in each], np.int64)[which.reshape(-1)], names or [""]

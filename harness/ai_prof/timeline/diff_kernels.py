@@ -111,7 +111,7 @@ def kernel_uses(
     longest: dict[str, tuple[int, str]] = {}
     for timeline in timelines:
         operations, busy = timeline.operations, timeline.busy
-        inside = operations.is_kernel & (operations.start >= busy.low) & (operations.start < busy.high)
+        inside = operations.is_kernel & operations.begin_in(busy.low, busy.high)
         ids, of, times = np.unique(operations.name[inside], return_inverse=True, return_counts=True)
         durations = np.zeros(len(ids), np.int64)
         np.add.at(durations, of.reshape(-1), (operations.end - operations.start)[inside])

@@ -293,7 +293,7 @@ def _most_often(trace: Trace, timeline: DeviceTimeline) -> dict[str, Any]:
 def _kernels(timeline: DeviceTimeline) -> tuple[I32, I64]:
     """The name of each kernel that starts in the window, and how long it runs, ns; (n,) each."""
     busy, operations = timeline.busy, timeline.operations
-    inside = operations.is_kernel & (operations.start >= busy.low) & (operations.start < busy.high)
+    inside = operations.is_kernel & operations.begin_in(busy.low, busy.high)
     return operations.name[inside], (operations.end - operations.start)[inside]
 
 
@@ -311,7 +311,7 @@ def _copies(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
     severity: Severity = (
         "critical" if instead or share >= GAP_STARVED else "warning" if share >= EXPOSED else "info"
     )
-    inside = (operations.start >= busy.low) & (operations.start < busy.high)
+    inside = operations.begin_in(busy.low, busy.high)
     time = (operations.end - operations.start).astype(np.float64)  # added up, absurd times would overflow
     with_host = np.isin(operations.kind, (CopyKind.HOST_TO_DEVICE, CopyKind.DEVICE_TO_HOST))
     mostly_host = 2 * time[with_host].sum() >= time[operations.is_memcpy].sum()

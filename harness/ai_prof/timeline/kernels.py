@@ -30,7 +30,7 @@ class KernelFigures:
 
 def kernel_figures(operations: Operations, low: int, high: int) -> KernelFigures:
     """Over kernels with start in [low, high); each counts with its whole duration."""
-    chosen = operations.is_kernel & (operations.start >= low) & (operations.start < high)
+    chosen = operations.is_kernel & operations.begin_in(low, high)
     duration = (operations.end - operations.start)[chosen]
     if not len(duration):
         return KernelFigures(0, 0.0, 0.0, 0.0, 0.0)
@@ -52,7 +52,7 @@ class KernelTime(msgspec.Struct, frozen=True):
 
 def top_kernels(names: Sequence[str], operations: Operations, low: int, high: int) -> list[KernelTime]:
     """The ten names that take most time, the first most, of kernels with start in [low, high)."""
-    chosen = operations.is_kernel & (operations.start >= low) & (operations.start < high)
+    chosen = operations.is_kernel & operations.begin_in(low, high)
     which = operations.name[chosen] + 1  # an unknown name is -1
     total = np.bincount(which, weights=(operations.end - operations.start)[chosen])
     count, whole = np.bincount(which), float(total.sum())

@@ -67,6 +67,10 @@ class Operations:
         """Which rows are copies, memsets not among them."""
         return np.asarray((self.kind != KERNEL) & (self.kind != CopyKind.SET))
 
+    def begin_in(self, low: int, high: int) -> Flags:
+        """Which rows begin in [low, high)."""
+        return np.asarray((self.start >= low) & (self.start < high))
+
     def union(self, chosen: npt.NDArray[np.bool_] | None = None) -> Intervals:
         """The union of the chosen rows' intervals; of all rows by default."""
         if chosen is None:

@@ -113,7 +113,7 @@ def _summary(
 def _communication(trace: Trace, timeline: DeviceTimeline) -> Operations:
     """The communication kernels that start in the window, by their end."""
     operations, busy = timeline.operations, timeline.busy
-    inside = (operations.start >= busy.low) & (operations.start < busy.high)
+    inside = operations.begin_in(busy.low, busy.high)
     chosen = operations.rows(inside & communication_rows(operations, trace.names))
     return chosen.rows(np.argsort(chosen.end, kind="stable"))
 

@@ -155,7 +155,7 @@ def _source(trace: Trace) -> SourceSummary:
 def _device(trace: Trace, timeline: DeviceTimeline) -> DeviceSummary:
     device, operations, busy = trace.devices[timeline.device], timeline.operations, timeline.busy
     low, high, window = busy.low, busy.high, busy.window
-    inside = (operations.start >= low) & (operations.start < high)
+    inside = operations.begin_in(low, high)
     kernels = kernel_figures(operations, low, high)
     syncs = sync_figures(trace, timeline.device, operations, low, high)
     causes = timeline.causes.total()

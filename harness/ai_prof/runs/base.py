@@ -17,6 +17,7 @@ from ai_prof.runs import process
 from ai_prof.runs.checkout import OF_A_HOOK, Checkout, git
 from ai_prof.runs.in_use import in_use, unused
 from ai_prof.runs.interpreter import requirements
+from ai_prof.runs.printed import complaint
 from ai_prof.runs.stored import LOCAL
 from ai_prof.runs.workloads import FILE, Workload, load
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 KEPT = 3  # worktrees
 BUILD_TIMEOUT_S = 3600.0
 SHOWN = 12  # digits of a commit in names and messages
-LAST_LINES = 300  # characters of a failed build's output
 
 
 class BaseError(EnvironmentInvalidError):
@@ -185,7 +185,6 @@ def _build(root: Path, command: str | None, output: Path, timeout_s: float) -> N
         timeout_s=timeout_s,
     )
     if ended.code != 0:
-        said = (output / "stderr.txt").read_text(encoding="utf-8", errors="replace").strip()
         how = f"still ran after {timeout_s:.0f} s" if ended.code is None else f"ended with {ended.code}"
-        last = said[-LAST_LINES:].splitlines()[-1] if said else "it said nothing"
+        last = complaint(output / "stderr.txt") or "it said nothing"
         raise BaseError(f"the build command {how} at {output.stem}: {last}; see {output}")

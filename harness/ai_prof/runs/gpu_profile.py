@@ -17,6 +17,7 @@ from ai_prof.errors import EnvironmentInvalidError, NothingToCompareError, Usage
 from ai_prof.runs import process
 from ai_prof.runs.environment import lock_names
 from ai_prof.runs.host_lock import host_lock
+from ai_prof.runs.printed import end_of
 from ai_prof.timeline import spoken
 from ai_prof.timeline.capture_findings import incomplete
 from ai_prof.timeline.summary import DeviceSummary, Summary, summarise
@@ -180,7 +181,7 @@ class Profiler:
                 else f"ended with {ended.code}"
             )
             raise EnvironmentInvalidError(
-                f"the program {how}; it said last:\n{_last(capture / 'stderr.txt')}"
+                f"the program {how}; it said last:\n{_last(end_of(capture / 'stderr.txt'))}"
             )
         profile = read(capture)
         self._tell(profile)
@@ -217,6 +218,5 @@ def call(function: Callable[..., Any], arguments: tuple[object, ...]) -> list[st
     return [sys.executable, "-c", CALL, str(Path(path).resolve()), name, text]
 
 
-def _last(path: Path) -> str:
-    lines = path.read_text("utf-8", errors="replace").rstrip().splitlines() if path.exists() else []
-    return "\n".join(lines[-LAST_LINES:]) or "(nothing)"
+def _last(text: str) -> str:
+    return "\n".join(text.rstrip().splitlines()[-LAST_LINES:]) or "(nothing)"

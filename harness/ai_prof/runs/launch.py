@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import re
 import signal
 import socket
-import textwrap
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -22,6 +19,7 @@ from ai_prof.errors import TraceError
 from ai_prof.gate.model import Reason, Run
 from ai_prof.runs import process
 from ai_prof.runs.environment import Moment, describe, observe
+from ai_prof.runs.printed import complaint, last_line
 from ai_prof.runs.workloads import Workload
 from ai_prof.timeline.evidence import evidence
 from ai_prof.trace.open import open_trace
@@ -32,9 +30,6 @@ if TYPE_CHECKING:
     from ai_prof.timeline.profile import Profile
     from ai_prof.trace.model import Trace
 
-LAST_BYTES = 4096
-_ERROR = re.compile(r"\berror: ", re.IGNORECASE)
-LONGEST_COMPLAINT = 400
 BUSY_CORES = 0.5  # of other programs, from which on a hang may be theirs
 PROFILE = "profile.npz"
 KEPT_ITERATIONS = 5000  # of a run, for its quartiles, modes and plot
@@ -227,7 +222,7 @@ def _failure(ended: process.Ended, job: Job) -> str | None:
     """Why the program is no run, in one line; None where it ended well."""
     if ended.code == 0:
         return None
-    last = _complaint(job.capture / "stderr.txt")
+    last = complaint(job.capture / "stderr.txt")
     if ended.code is None:
         what = (
             f"still running after {job.workload.timeout_s:g} s (timeout_s of its workload.toml): "
@@ -238,20 +233,6 @@ def _failure(ended: process.Ended, job: Job) -> str | None:
     else:
         what = f"exit code {ended.code}"
     return f"{what}: {last}" if last else what
-
-
-def _complaint(stderr: Path) -> str:
-    """What a program said last: an exception of Python, else the last line of an error, or at all."""
-    _, traceback, end = _end_of(stderr).rpartition("Traceback (most recent call last):\n")
-    message = itertools.dropwhile(lambda line: line.startswith(" "), end.splitlines() if traceback else ())
-    if whole := textwrap.shorten(" ".join(message), LONGEST_COMPLAINT):
-        return whole
-    errors = [line.strip() for line in end.splitlines() if _ERROR.search(line)]
-    return _cut(errors[-1] if errors else _last_line(stderr))
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= LONGEST_COMPLAINT else f"{line[:LONGEST_COMPLAINT]} [...]"
 
 
 def _signal_name(number: int) -> str:
@@ -269,21 +250,6 @@ def _trace(folder: Path) -> Trace | None:
 def _reported(stdout: Path) -> dict[str, Count] | None:
     """The workload's own counts, where its last line is a JSON object of counts."""
     try:
-        return msgspec.json.decode(_last_line(stdout), type=dict[str, Count])
+        return msgspec.json.decode(last_line(stdout), type=dict[str, Count])
     except msgspec.DecodeError:
         return None
-
-
-def _last_line(path: Path) -> str:
-    """The last line with anything on it; empty where there is none."""
-    lines = _end_of(path).split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
-
-
-def _end_of(path: Path) -> str:
-    """The last that was written to a file; nothing where there is none."""
-    if not path.exists():
-        return ""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - LAST_BYTES))
-        return file.read().decode("utf-8", errors="replace")

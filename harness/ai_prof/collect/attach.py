@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ai_prof.collect.autostart import library_path
+from ai_prof.collect.autostart import CUPTI_WHEELS
 from ai_prof.collect.control import (
     Control,
     Page,
@@ -22,6 +22,7 @@ from ai_prof.collect.control import (
     find_standby,
     pack_settings,
 )
+from ai_prof.collect.environment import native_library
 from ai_prof.collect.inject import inject
 from ai_prof.collect.procfs import PROC, Process
 from ai_prof.collect.refusal import ended_meanwhile, limit_reached, why_not
@@ -36,7 +37,6 @@ _TOGETHER_NS = 200_000_000  # every agent has looked at its page by then
 _STOP_SECONDS = 70.0  # the agent's own patience, and some
 _HALTED_SECONDS = 2.0  # nothing runs in it: no patience helps
 _TURN_SECONDS = 0.05
-_WHEELS = ("nvidia/cu13/lib/libcupti.so.13", "nvidia/cuda_cupti/lib/libcupti.so.12")
 
 
 @dataclass
@@ -88,7 +88,7 @@ def find_cupti(environ: Mapping[str, str]) -> Path | None:
             msg = f"AI_PROF_CUPTI names {named}, which is no file"
             raise UsageError(msg)
         return Path(named)
-    found = (Path(folder) / wheel for wheel in _WHEELS for folder in sys.path if folder)
+    found = (Path(folder) / wheel for wheel in CUPTI_WHEELS for folder in sys.path if folder)
     return next((path for path in found if path.is_file()), None)
 
 
@@ -199,10 +199,7 @@ def attach(pids: Sequence[int], output: Path, options: Mapping[str, str]) -> lis
     `options` are AI_PROF_* settings (level, duration, note). All processes are captured, or none: raises
     UsageError for one that does not exist, AttachRefusedError for one that can't be attached to.
     """
-    library = library_path()
-    if library is None:
-        msg = "this installation has no native capture library: install ai-prof on Linux with a C++ compiler"
-        raise EnvironmentInvalidError(msg)
+    library = Path(native_library())
     settings = {
         "AI_PROF_ENABLE": "1",
         "AI_PROF_OUTPUT": str(output.resolve()),
@@ -217,7 +214,7 @@ def attach(pids: Sequence[int], output: Path, options: Mapping[str, str]) -> lis
     sessions: list[Session] = []
     try:
         for process in processes:
-            sessions.append(_attach_one(process, Path(library), settings, cupti))  # noqa: PERF401 - undone below
+            sessions.append(_attach_one(process, library, settings, cupti))  # noqa: PERF401 - undone below
         at = time.monotonic_ns() + _TOGETHER_NS - Process(os.getpid()).clock_ahead_ns()
         for session in sessions:
             session.control.go(at + session.process.clock_ahead_ns())

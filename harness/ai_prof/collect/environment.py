@@ -15,6 +15,16 @@ if TYPE_CHECKING:
 LEVELS = ("kernel", "api")
 
 
+def native_library() -> str:
+    """The path of this installation's native library. Raises EnvironmentInvalidError where it has none."""
+    library = library_path()
+    if library is None:
+        raise EnvironmentInvalidError(
+            "this installation has no native capture library: install ai-prof on Linux with a C++ compiler"
+        )
+    return library
+
+
 def capture_environment(
     output: Path, level: str, base: Mapping[str, str], options: Mapping[str, str] | None = None
 ) -> dict[str, str]:
@@ -23,12 +33,8 @@ def capture_environment(
     The user's other AI_PROF_* variables stand; `options` are further ones. Raises EnvironmentInvalidError
     where this installation has no native library or another tool holds CUDA's injection.
     """
-    library = library_path()
-    if library is None:
-        msg = "this installation has no native capture library: install ai-prof on Linux with a C++ compiler"
-        raise EnvironmentInvalidError(msg)
     env = dict(base)
-    foreign = add_injection(env, library)
+    foreign = add_injection(env, native_library())
     if foreign:
         msg = f"CUDA_INJECTION64_PATH already names {foreign}: unset it, then start the capture again"
         raise EnvironmentInvalidError(msg)

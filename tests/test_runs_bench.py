@@ -19,7 +19,7 @@ from ai_prof.runs.workloads import Workload
 CODE = Checkout(Path("/nowhere"), "abc", dirty=False)
 WORK = Workload(
     name=WORKLOAD, folder=Path("/nowhere"), command=("python",), device="cuda", gpus=1, requires=(),
-    programs=(), timeout_s=1, env={}, faults=("slow",), structure=(), rules=Rules(),
+    programs=(), timeout_s=1, env={}, faults=("slow",), rules=Rules(),
 )  # fmt: skip
 
 

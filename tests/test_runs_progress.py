@@ -42,7 +42,7 @@ def tell(monkeypatch, capsys):
 def make_job(name, order):
     workload = Workload(
         name=name, folder=Path("/nowhere"), command=("python",), device="cuda", gpus=1, requires=(),
-        programs=(), timeout_s=1, env={}, faults=(), structure=(), rules=Rules(),
+        programs=(), timeout_s=1, env={}, faults=(), rules=Rules(),
     )  # fmt: skip
     return Job(
         workload=workload, side="head", python="python", capture=Path("/nowhere"), session="s", order=order

@@ -40,7 +40,7 @@ def test_all_that_is_declared_is_read(tmp_path):
     assert workload.command == ("python", "main.py", "--size", "2")
     assert (workload.device, workload.gpus, workload.timeout_s) == ("opencl", 0, 9)
     assert workload.env == {"POCL_MAX_PTHREAD_COUNT": "1"}
-    assert workload.structure == ("kernels", "syncs")
+    assert workload.rules.promised == ("kernels", "syncs")
     assert workload.rules.floors == {"iteration_ms": Floor(relative=0.05, absolute=0.1)}
     assert workload.rules.policy_of("gap") == "warn"
 

@@ -48,8 +48,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """One workload, as its `workload.toml` in `folder` declares it.
 
     `command` runs with `folder` as its working directory; a leading `python` in it stands for the chosen
-    interpreter. `requires` names importable modules, `programs` commands on PATH; `structure` the counts that
-    are promised constant.
+    interpreter. `requires` names importable modules, `programs` commands on PATH.
     """
 
     name: str
@@ -62,7 +61,6 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float
     env: dict[str, str]
     faults: tuple[str, ...]
-    structure: tuple[str, ...]
     rules: Rules
 
     def regress(self, fault: str | None) -> str | None:
@@ -116,7 +114,6 @@ def load(file: Path) -> Workload:
         timeout_s=declared.timeout_s,
         env=declared.env,
         faults=declared.faults,
-        structure=declared.structure,
         rules=Rules(floors=declared.floors, policy=declared.policy, promised=declared.structure),
     )
 

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from gate_runs import make_run
 
 from ai_prof.timeline.operations import KERNEL
 from ai_prof.timeline.profile import Profile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ai_prof.gate.model import Run
+    from ai_prof.gate.profile import Aspect, Compared, Finding
+
+FLOORS: dict[Aspect, float] = {"host": 20.0, "host_slow": 20.0, "kernel": 20.0}
 
 
 @dataclass
@@ -75,3 +85,15 @@ def decode(seed: int, speed_sd: float = 0.32) -> Program:
 def train(seed: int, speed_sd: float = 0.12) -> Program:
     """400 larger kernels, the backward pass launched by a thread of its own; the host is ahead."""
     return Program(seed, 400, speed_sd, backward=0.5, launch_bound=False)
+
+
+def findings(results: Sequence[Compared], aspect: Aspect = "host") -> list[Finding]:
+    return [result.finding for result in results if result.aspect == aspect and result.finding]
+
+
+def runs_with(profiles: Sequence[Profile], **fields: Any) -> list[Run]:
+    return [make_run(order=i, profile=p.digest(), **fields) for i, p in enumerate(profiles)]
+
+
+def by_digest(*profiles: Profile) -> dict[str, Profile]:
+    return {profile.digest(): profile for profile in profiles}

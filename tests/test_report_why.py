@@ -1,23 +1,12 @@
 from __future__ import annotations
 
-import gzip
-import json
-
-import aiprof_file as af
 import msgspec
 import pytest
 import verdicts
-from test_timeline_profile import loop, of
 
-from ai_prof.errors import UsageError
-from ai_prof.gate.explain import explain
-from ai_prof.gate.model import GapChange, Reason, StructureChange, SyncChange, Why
-from ai_prof.report import cause, gaps, html, lanes, markdown, places, view, why_view, words
-from ai_prof.report import format as fmt
-from ai_prof.report.write import write_reports
+from ai_prof.gate.model import Reason, StructureChange, SyncChange, Why
+from ai_prof.report import cause, gaps, html, markdown, places, view, words
 from ai_prof.timeline.diff_kernels import KernelChange, KernelUse
-
-TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 def test_a_longer_iteration_says_what_it_waits_for_and_where():
@@ -267,26 +256,6 @@ def test_a_kernel_that_runs_more_often_is_not_called_longer():
     assert not any("smooth" in sentence for sentence in rest)
 
 
-def test_a_kernel_of_which_another_variant_runs_names_both():
-    uses = (KernelUse(10, 100.0, 1.0, 0, f"gemm_{tile}") for tile in ("128x64", "64x64"))
-    change = KernelChange("gemm_#x#", ["slower"], *uses, 0.2)
-    ((row,), _) = why_view.rows(Why(sides=("baseline", "candidate"), kernels=[change]))
-    assert row.told == "before gemm_128x64, now gemm_64x64"
-
-
-def test_gaps_in_the_shadow_of_synchronizes_say_so():
-    gap = GapChange("gemm", "relu", (52, 26), (100.0, 400.0), {"launch": 400.0}, {}, 360.0)
-    more = SyncChange("cudaDeviceSynchronize", "gemm", (0, 1))
-    told = []
-    for syncs in ([more], []):  # where there are no more of them than before, they are not why
-        ((row,), _) = why_view.rows(Why(sides=("baseline", "candidate"), gaps=[gap], syncs=syncs))
-        told.append(row.told)
-    assert told == ["90 % of it in the shadow of synchronizes", ""]
-    assert places.gap_sentence(gap) == (
-        "The gaps between gemm and relu (26, before 52) grew from 100.0 µs to 400.0 µs in all."
-    )
-
-
 def test_a_median_that_grew_otherwise_than_the_mean_is_told_beside_it():
     workload = verdicts.regressed_by_time()
     (latency,) = [each for each in workload.cells if each.metric == "iteration_ms"]
@@ -323,43 +292,6 @@ def test_kernels_that_hardly_changed_are_not_counted():
     assert not any("3 kernels" in sentence for sentence in cause.sentences(workload))
 
 
-def test_what_comes_now_and_then_is_shown_as_a_share_of_the_iterations():
-    use = KernelUse(0.25, 300.0, 0.075)
-    added = KernelChange("f", ["added"], None, use, 0.075)
-    (row,), _ = why_view.rows(msgspec.structs.replace(verdicts.explained(), kernels=[added], gaps=[]))
-    assert (row.before.total, row.after.total, row.after.each) == (
-        fmt.NOTHING,
-        "75.00 µs",
-        "300.0 µs in 25 % of iterations",
-    )
-    once, several = KernelUse(1, 12.0, 0.012), KernelUse(3, 12.0, 0.036)
-    more = KernelChange("f", ["faster", "more often"], once, several, 0.024)
-    (row,), _ = why_view.rows(msgspec.structs.replace(verdicts.explained(), kernels=[more], gaps=[]))
-    assert row.what == "kernel shorter, more often"
-    assert row.before == why_view.Spell("12.00 µs")
-    assert row.after == why_view.Spell("36.00 µs", f"3 {TIMES} 12.00 µs")
-
-
-def test_the_causes_of_gaps_are_named_with_their_shares():
-    assert why_view.causes({"data": 12.0}) == [("data", "data")]
-    named = why_view.causes({"launch": 60.0, "host": 30.0, "wait": 10.0})
-    assert named == [("launch", "launch 60 %"), ("host", "host 30 %")]
-    assert why_view.causes({}) == []
-
-
-def test_gaps_that_are_new_are_called_that_and_only_long_calls_in_them_named():
-    (gap,) = verdicts.explained().gaps
-    calls = {"clEnqueueReadBuffer": 0.9, "clWaitForEvents": 0.0005}
-    new = msgspec.structs.replace(gap, count=(0, 12), us=(0.0, 10_780.0), calls_ms=calls)
-    said = "The 12 gaps between gemm_2 and memcpy host to device are new: 10.78 ms in all."
-    assert places.gap_sentence(new) == said
-    grown = msgspec.structs.replace(gap, count=(1, 220), us=(3.2, 348.8))
-    assert places.gap_sentence(grown).endswith(" grew from 3.200 µs to 348.8 µs in all.")
-    (row,), _ = why_view.rows(msgspec.structs.replace(verdicts.explained(), kernels=[], gaps=[new]))
-    assert row.told == "host calls in the longest: clEnqueueReadBuffer 900.0 µs"
-    assert why_view.time(0.03) == "0.030 µs"
-
-
 def test_a_pass_has_no_cause():
     assert cause.sentences(verdicts.workload()) == []
 
@@ -393,125 +325,6 @@ def test_a_pass_has_no_cause():
 )
 def test_a_reason_does_not_repeat_what_stands_in_columns(why, left):
     assert view.unsaid(why) == left
-
-
-def test_places_are_sorted_by_change_and_counted_where_hidden():
-    why = verdicts.explained()
-    found, hidden = why_view.rows(why)
-    assert [(row.what, row.change) for row in found] == [
-        ("gap longer", "+4.500 ms"),
-        ("kernel longer", "+240.0 µs"),
-    ]
-    assert hidden == ""
-    gone = msgspec.structs.replace(why.gaps[0], count=(1, 0), us=(9000.0, 0.0))
-    grew_first, _ = why_view.rows(msgspec.structs.replace(why, gaps=[gone, *why.gaps]))
-    assert [row.what for row in grew_first] == ["gap longer", "kernel longer", "gap gone"]
-    many = msgspec.structs.replace(why, gaps=why.gaps * 30)
-    found, hidden = why_view.rows(many)
-    assert len(found) == 12
-    assert hidden == "19 smaller changes (+81.24 ms in all) in report.json."
-
-
-@pytest.mark.parametrize(
-    ("after_ms", "said"),
-    [
-        (8.64, ""),
-        (8.66, ""),
-        (
-            10.4,
-            "The time of all kernels changed by +2.000 ms, of those that are listed by +240.0 µs: the others",
-        ),
-    ],
-)
-def test_what_kernels_take_longer_without_rows_is_told_beside_them(after_ms, said):
-    why = msgspec.structs.replace(verdicts.explained(), kernel_ms=(8.4, after_ms))
-    assert why_view.elsewhere(why).startswith(said)
-    assert bool(why_view.elsewhere(why)) == bool(said)
-
-
-def test_both_sides_are_drawn_on_one_scale_with_few_marks():
-    drawn = lanes.draw(verdicts.explained())
-    assert [round(side.share) for side in drawn.sides] == [60, 100]
-    assert sum(len(lane.marks["start"]) for side in drawn.sides for lane in side.lanes) <= 2000
-    legend = dict(drawn.legend)
-    assert "changed" in legend
-    assert "data" in legend
-    for side in drawn.sides:
-        for lane in side.lanes:
-            assert max(lane.marks["end"]) <= 10 * drawn.length_us + 1
-
-
-def test_a_number_at_the_edge_of_the_axis_is_left_out_rather_than_cut():
-    why = msgspec.structs.replace(verdicts.explained(), after=verdicts.typical(stall_us=3330))
-    drawn = lanes.draw(why)
-    assert drawn.length_us == pytest.approx(10_000)
-    assert drawn.ticks == [(0, "0"), (50, "5"), (100, "")]
-
-
-def test_without_both_iterations_nothing_is_drawn():
-    half = msgspec.structs.replace(verdicts.explained(), before=None)
-    assert lanes.draw(half) is None
-    assert lanes.draw(None) is None
-
-
-def test_an_iteration_of_many_kernels_is_drawn_by_few_marks(tmp_path):
-    program = af.Program()
-    for _ in range(12):
-        program.work(100_000)
-        for _ in range(3000):
-            program.launch("tiny", 1000)
-        program.synchronize()
-    profile = of(program, tmp_path)
-    drawn = lanes.draw(explain([profile], [profile], ("baseline", "candidate")))
-    assert sum(len(lane.marks["start"]) for side in drawn.sides for lane in side.lanes) <= 2000
-    assert sum(drawn.sides[0].lanes[0].marks["count"]) == 3000
-
-
-def captured(workload, folder):
-    return [msgspec.structs.replace(run, capture=str(folder)) for run in workload.confirm_head]
-
-
-def test_the_full_timelines_of_a_regression_lie_beside_the_report(tmp_path):
-    workload = verdicts.regressed_by_time("a b/c")
-    folder = tmp_path / "capture"
-    folder.mkdir()
-    loop(12).write(folder)
-    workload.confirm_head = captured(workload, folder)
-    page = write_reports(verdicts.build(workload, exit_code=1), tmp_path / "report")
-    (written,) = (tmp_path / "report" / "timelines").iterdir()
-    assert f'href="timelines/{written.name}"' in page.read_text()
-    with gzip.open(written) as file:
-        assert json.load(file)["traceEvents"]
-
-
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (None, "its capture is not here"),
-        (b"", "its capture holds no device work"),
-        (b"junk", "its capture cannot be read"),
-    ],
-)
-def test_a_capture_without_anything_to_show_has_no_link_and_a_word_why(tmp_path, content, why):
-    workload = verdicts.regressed_by_time()
-    capture = tmp_path / "h-1-0.aiprof"
-    if content is not None:
-        capture.write_bytes(content)
-    workload.confirm_head = captured(workload, capture)
-    page = write_reports(verdicts.build(workload, exit_code=1), tmp_path / "report")
-    assert f"none of head: {why}" in page.read_text()
-    assert 'href="timelines/' not in page.read_text()
-    assert not (tmp_path / "report" / "timelines").exists()
-
-
-def test_a_timeline_that_cannot_be_written_is_a_usage_error(tmp_path):
-    workload = verdicts.regressed_by_time()
-    (tmp_path / "capture").mkdir()
-    loop(12).write(tmp_path / "capture")
-    workload.confirm_head = captured(workload, tmp_path / "capture")
-    (tmp_path / "timelines").write_text("mine")
-    with pytest.raises(UsageError, match="name another folder with --report"):
-        write_reports(verdicts.build(workload, exit_code=1), tmp_path)
 
 
 def test_a_place_is_named_and_measured_in_us():

@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def by_machine(folders: Sequence[Path]) -> dict[str, dict[str, tuple[store.Baseline, Path]]]:
-    """The baselines of every machine by workload, each of the first folder that has one; raises without any."""
+    """Baselines by machine and workload, each of the first folder that has one. Raises where none has any."""
     machines: dict[str, dict[str, tuple[store.Baseline, Path]]] = {}
     for path, baseline in store.every(folders):
         machines.setdefault(baseline.machine_key, {}).setdefault(baseline.workload, (baseline, path))

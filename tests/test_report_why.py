@@ -91,6 +91,19 @@ def test_a_place_that_failed_says_what_the_host_does_there():
     )
 
 
+def test_where_only_kernels_failed_they_are_told_before_times_that_may_be_chance():
+    workload = verdicts.regressed_by_time()
+    kernels = msgspec.structs.replace(
+        verdicts.cell("kernel_time_ms", reason=Reason.REGRESSED), unit="ms", baseline=5.0, candidate=5.2
+    )
+    workload.cells = [verdicts.cell("iteration_ms", 0.01, p_adjusted=0.6), kernels]
+    first, second, *_ = cause.sentences(workload)
+    assert first == "Kernels take 5.200 ms instead of 5.000 ms an iteration."
+    assert "which may be chance" in second
+    workload.cells.append(verdicts.cell("gap_ms", 0.5, reason=Reason.REGRESSED))
+    assert cause.sentences(workload)[0] == second
+
+
 def test_a_pause_of_the_host_is_told_before_the_overlap_that_it_costs():
     workload = verdicts.regressed_by_time()
     workload.cells.append(verdicts.cell("copy_compute_overlap", -0.5, reason=Reason.REGRESSED))

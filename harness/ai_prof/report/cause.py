@@ -10,6 +10,7 @@ from ai_prof.gate.model import Reason
 from ai_prof.gate.structure import out_of_graphs
 from ai_prof.report import format as fmt
 from ai_prof.report import gaps, places, why_view, words
+from ai_prof.timeline import names
 from ai_prof.timeline.causes import CAUSES
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ TELLING = 0.2  # a part is named from this share of the larger one on
 APART = 0.1  # the median iteration is told beside the mean one where it grew otherwise
 PAUSES = ("data", "host")  # causes of gaps in which the host does something else
 OF_HOST = ("launch", "sync", *PAUSES)
+KERNELS = frozenset({"kernel_time_ms", "kernel_mean_us", "kernel_profile"})
 SITES = 3  # places of synchronizes that are named
 _EXPLAINED = frozenset({Reason.REGRESSED, Reason.INCONCLUSIVE})
 _WAITS = {
@@ -47,7 +49,8 @@ def sentences(workload: WorkloadVerdict) -> list[str]:
 
     First comes what an iteration does more, where that can be why, then the overlap that it costs: a
     synchronize keeps copies and kernels apart, and a pause of the host leaves them nothing to run beside. Of
-    an iteration that takes no longer the place matters more, and where only a place failed, that one does.
+    an iteration that takes no longer the place matters more, and where only a place failed, or only kernels,
+    that does.
     """
     if workload.reason is Reason.STRUCTURE_CHANGED:
         return [said for said in [_counts(workload)] if said]
@@ -58,7 +61,7 @@ def sentences(workload: WorkloadVerdict) -> list[str]:
     time, overlap = [_time(workload)], [_overlap(workload)]
     where = time + changed if _grown(workload) else changed + time
     rest = where + overlap if _paused(workload) else overlap + where
-    alone = [_only_place(workload)]
+    alone = [_only_place(workload), _only_kernels(workload)]
     told = [counts, *alone, *rest] if _by_count(workload) else [*alone, *rest, counts]
     return [sentence for sentence in (*told, *_accepted(workload)) if sentence]
 
@@ -110,12 +113,12 @@ def _kind(workload: WorkloadVerdict) -> str:
 
 
 def _by_count(workload: WorkloadVerdict) -> bool:
-    """Whether a count grew by most of the iteration's share: one that grew less cannot be why.
+    """Whether a count grew by half of the iteration's share or more: one that grew less cannot be why.
 
     A further synchronize can cost any time, and so can kernels that were launched as a graph.
     """
     pair = gaps.compared(workload)
-    grown = MOSTLY * (pair[1].iteration_ms / pair[0].iteration_ms - 1) if pair else 0.0
+    grown = (pair[1].iteration_ms / pair[0].iteration_ms - 1) / 2 if pair else 0.0
     return out_of_graphs(workload.structure) or any(
         change.name == "syncs" or change.candidate >= change.baseline * (1 + grown)
         for change in workload.structure
@@ -154,13 +157,23 @@ def _only_place(workload: WorkloadVerdict) -> str:
     return f"{words.place(most.place)} grew from {before} to {after} an iteration{_felt(workload, most)}."
 
 
+def _only_kernels(workload: WorkloadVerdict) -> str:
+    """Tell the time in kernels where that alone failed: how long an iteration takes may be chance."""
+    worse = {cell.metric: cell for cell in workload.cells if cell.reason in _EXPLAINED}
+    cell = worse.get("kernel_time_ms")
+    if cell is None or not worse.keys() <= KERNELS:
+        return ""
+    before, after = (fmt.value(value, cell.unit) for value in (cell.baseline, cell.candidate))
+    return f"Kernels take {after} instead of {before} an iteration."
+
+
 def _felt(workload: WorkloadVerdict, place: Cell) -> str:
     """Say that the device waits for a place of the host, and what the host does there where that is known."""
     if place.metric != "host_profile":
         return ""
     meanwhile, between = "", place.place.rpartition(" (")[0]
     for gap in workload.explained.gaps if workload.explained else ():
-        if between == f"host time between {gap.before} and {gap.after}":
+        if between == f"host time between {names.short(gap.before)} and {names.short(gap.after)}":
             least = MOSTLY * sum(gap.causes.values())
             known = (each for each in OF_HOST if gap.causes.get(each, 0.0) >= least > 0)
             meanwhile = "".join(f" {_WAITS[each]}" for each in known)

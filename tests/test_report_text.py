@@ -294,7 +294,7 @@ def test_a_log_says_what_disturbed_the_runs():
         run.environment.update({"foreign_cores": 1.5, "slowdowns": ["thermal slowdown"]})
     *_, thermal, busy, verdict, _ = terminal.plain(verdicts.build(workload)).splitlines()
     assert thermal == "thermal slowdown: the device ran slower for it"
-    assert busy == "other programs kept up to 1.5 cores busy: host times vary with it"
+    assert busy == "other programs kept up to 1.5 cores busy: host times, and kernels on a CPU, vary with it"
     assert verdict.startswith("Pass")
 
 

@@ -48,7 +48,8 @@ def badges(environments: Sequence[Mapping[str, Any]], cores: int) -> list[Badge]
     if taken >= _BUSY_CORES:
         of = f" of {cores}" if cores else ""
         busy = f"other programs kept up to {taken:.1f}{of} cores busy"
-        shown.append(Badge(busy, "warn" if taken >= 1 else "quiet", "host times vary with it"))
+        told = "host times, and kernels on a CPU, vary with it"
+        shown.append(Badge(busy, "warn" if taken >= 1 else "quiet", told))
     repeated = len(seen.get("repeated_for", []))
     if repeated:
         shown.append(Badge(f"{fmt.plural(repeated, 'run')} repeated", "quiet", spread(seen["repeated_for"])))

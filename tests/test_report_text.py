@@ -10,8 +10,8 @@ import verdicts
 from rich.console import Console
 
 from ai_prof.cli import gate
-from ai_prof.gate.model import BuildVerdict, Evidence, Reason, StructureChange
-from ai_prof.report import annotations, html, junit, markdown, remedy, terminal, view, words
+from ai_prof.gate.model import BuildVerdict, Evidence, Reason, StructureChange, SyncChange
+from ai_prof.report import annotations, cause, html, junit, markdown, remedy, terminal, view, words
 from ai_prof.report import format as fmt
 
 
@@ -275,6 +275,18 @@ def test_terminal_prints_one_plain_line_a_workload_and_the_verdict():
     assert "while the host prepares input. The gap between gemm_2 and memcpy host to device grew" in lines[1]
     assert lines[-1] == "2 of 7 workloads regressed (exit 1)"
     assert "\x1b" not in stream.getvalue()
+
+
+def test_a_log_cuts_no_sentence_short_for_the_one_before_it():
+    workload = verdicts.regressed_by_time()
+    workload.structure = [StructureChange(name="syncs", baseline=3, candidate=9, reason=Reason.REGRESSED)]
+    calls = ("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize")
+    sites = [SyncChange(call, "memcpy host to device, pageable", (0.0, 2.0)) for call in calls]
+    workload.explained = msgspec.structs.replace(workload.explained, syncs=sites)
+    told = cause.sentences(workload)[:2]
+    assert len(" ".join(told)) > 320
+    line, *_ = terminal.plain(verdicts.build(workload)).splitlines()
+    assert line.endswith(" ".join(told).rstrip("."))
 
 
 def test_another_structure_is_told_by_its_counts_before_its_kernels():

@@ -85,8 +85,8 @@ def _detail(workload: WorkloadVerdict) -> str:
     lead = view.leading(workload)
     if lead and workload.reason is not Reason.ACCEPTED:  # what a person said of it is in the explanation
         more = f", and {len(lead) - 1} more" if len(lead) > 1 else ""
-        why = "".join(f". {sentence.rstrip('.')}" for sentence in cause.sentences(workload)[:2])
-        return f"{fmt.shorten(lead[0].sentence, 160)}{more}{fmt.shorten(why, 320)}"
+        why = [f". {fmt.shorten(sentence.rstrip('.'), 240)}" for sentence in cause.sentences(workload)[:2]]
+        return f"{fmt.shorten(lead[0].sentence, 160)}{more}{''.join(why)}"
     latency = [row for row in view.rows(workload) if row.key == "iteration_ms"]
     if view.is_unchanged(workload) and latency:
         # A young baseline is blind to much of what latency does, and its places see more.

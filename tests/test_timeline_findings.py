@@ -71,6 +71,17 @@ def test_advice_on_opencl_names_nothing_of_cuda_or_torch(tmp_path):
     assert not [a for f in found.values() for a in f.actions if "torch" in a]
 
 
+def test_one_command_queue_may_wait_for_user_events_or_for_its_cpu(tmp_path):
+    program = af.Capture()
+    program.device(0, "CPU", kind=2)
+    program.clock(1, 1, 1)
+    for i in range(20):
+        at = 10_000_000 + i * 3_000_000
+        program.call("launch", at - 2_500_000, at - 2_499_000, correlation=i + 1)
+        program.kernel("k", at, at + 1_000_000, correlation=i + 1)
+    assert by_id(program, tmp_path)["gap-wait"].actions == list(OPENCL_ACTIONS["gap-wait"])
+
+
 def test_advice_on_what_xla_compiled_is_of_jax(tmp_path):
     torch = re.compile(r"torch|\.item|\.cpu|pin_memory|num_workers|non_blocking|empty_cache|foreach|stream")
     assert XLA_ACTIONS.keys() < ACTIONS.keys()

@@ -22,6 +22,12 @@ OPENCL_ACTIONS: dict[str, tuple[str, ...]] = {
         "Upload it ahead: non-blocking writes (CL_FALSE) on a command queue of their own.",
         "Move decoding and augmentation out of the process that enqueues, or onto the device.",
     ),
+    "gap-wait": (
+        (
+            "Work was enqueued in time and the device did not start it: look at the events that it waits "
+            "for, user events too, and on a CPU at other programs that take its cores."
+        ),
+    ),
     "gap-device": (
         "Enqueue fewer, larger kernels: this is latency of the device between dependent operations.",
     ),

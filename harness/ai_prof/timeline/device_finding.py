@@ -34,7 +34,7 @@ def _by_program(timeline: DeviceTimeline, name: str) -> list[str]:
     """What is in graphs already needs no advice to use them."""
     own = OPENCL_ACTIONS if timeline.kind == "opencl" else XLA_ACTIONS if timeline.by_xla else {}
     operations = timeline.operations
-    if name == "gap-wait" and len(np.unique(operations.stream)) == 1:
+    if name == "gap-wait" and name not in own and len(np.unique(operations.stream)) == 1:
         return [HELD_ALONE]
     from_graphs = (operations.graph[operations.is_kernel] > 0).sum() * 2 > operations.is_kernel.sum()
     graphs = {COMPILE, XLA_COMPILE} if from_graphs else set()

@@ -207,7 +207,7 @@ def _settled(
     measured = {cell.metric for cell in made}
     kept = [_kept(cell) for cell in verdict.cells if cell.metric not in measured]
     for cell in made:
-        before = next((old for old in verdict.cells if old.metric == cell.metric), None)
+        before = verdict.cell(cell.metric)
         unproven = cell.reason is not Reason.REGRESSED and "warning" not in cell.notes
         if before is not None and before.flagged and unproven:
             cell.notes = [*cell.notes, "flagged by the screen, not confirmed"]

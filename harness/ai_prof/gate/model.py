@@ -251,11 +251,15 @@ class WorkloadVerdict(msgspec.Struct, kw_only=True):
     explained: Why | None = None  # of what regressed or is not settled
     host_factor: Positive | None = None  # how much longer the host took for the same submissions than before
 
+    def cell(self, metric: str) -> Cell | None:
+        """Its cell of a metric; None where that was not compared."""
+        return next((cell for cell in self.cells if cell.metric == metric), None)
+
     @property
     def unjudged(self) -> bool:
         """Whether it passes in name only: its young baseline could not have shown its latency's change."""
-        latency = [cell for cell in self.cells if cell.metric == "iteration_ms"]
-        return self.reason is Reason.PASS and not all(cell.judged for cell in latency)
+        latency = self.cell("iteration_ms")
+        return self.reason is Reason.PASS and latency is not None and not latency.judged
 
 
 class LastCalibration(msgspec.Struct, frozen=True, kw_only=True):

@@ -81,7 +81,7 @@ def conclude(verdict: WorkloadVerdict, compared: int, warned: Sequence[str] = ()
         if whys:
             verdict.reason, verdict.why = reason, "; ".join(whys)
             return verdict
-    total = next((cell for cell in verdict.cells if cell.metric == "iteration_ms"), None)
+    total = verdict.cell("iteration_ms")
     wanted = [change.why for change in changes if change.reason is Reason.ACCEPTED]
     wanted += [cell.why for cell in verdict.cells if cell.reason is Reason.ACCEPTED]
     if compared == 0:

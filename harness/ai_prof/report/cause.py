@@ -214,7 +214,7 @@ def _time(workload: WorkloadVerdict) -> str:
     drained = parts["sync"] + after.sync_shadow_ms - before.sync_shadow_ms if more and not paused else 0.0
     told = [(abs(waits), _waits(parts, drained)), (abs(work), _works(workload, work))]
     least = _least(before)
-    latency = next((cell for cell in workload.cells if cell.metric == "iteration_ms"), None)
+    latency = workload.cell("iteration_ms")
     if longer < least:
         return f"{_no_longer(latency)}{_part_that_grew({**parts, gaps.WORK: work}, least)}."
     ranked = sorted(told, reverse=True)

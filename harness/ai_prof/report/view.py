@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 FULL_STRENGTH_SESSIONS = 10
 _REASON_RANK = {reason: rank for rank, reason in enumerate(words.REASONS)}
 _EVIDENCE_RANK = {evidence: rank for rank, evidence in enumerate(words.EVIDENCE)}
-_UNCHANGED = frozenset({Reason.PASS})
 _ONE_OTHER = "one session is stored, and sessions differ: refresh the baseline in more"
 _BROKEN = frozenset({Reason.FAILED, Reason.INVALID_ENVIRONMENT, Reason.CAPTURE_INCOMPLETE})
 # `iteration latency grew 41 % (3.10 -> 4.37 ms), floor 1 %`: the report shows all this in columns already.
@@ -105,13 +104,9 @@ class Row:
     def sureness(self) -> str:
         """The kind of evidence, with p where it has one."""
         kind = words.EVIDENCE[self.evidence][0]
-        return (
-            kind
-            if self.p == fmt.NOTHING
-            else f"{kind}, p {self.p}"
-            if self.p[0] == "<"
-            else f"{kind}, p = {self.p}"
-        )
+        if self.p == fmt.NOTHING:
+            return kind
+        return f"{kind}, p {'' if self.p[0] == '<' else '= '}{self.p}"
 
     @property
     def sentence(self) -> str:
@@ -231,7 +226,7 @@ def leading(workload: WorkloadVerdict) -> list[Row]:
     Of another structure all that changed, counts before kernels by name. None where the workload was not
     judged or nothing changed.
     """
-    if workload.reason in _UNCHANGED:
+    if workload.reason is Reason.PASS:
         return []
     if workload.reason is Reason.STRUCTURE_CHANGED and workload.structure:
         return structure_rows(workload)
@@ -243,7 +238,7 @@ def word(workload: WorkloadVerdict) -> words.Word:
     """Return how the workload's reason is shown: a pass as that of its latency is."""
     if workload.reason is Reason.IMPROVED and workload.evidence in {Evidence.SCREEN, Evidence.NONE}:
         return words.FASTER
-    latency = next((cell for cell in workload.cells if cell.metric == "iteration_ms"), None)
+    latency = workload.cell("iteration_ms")
     if latency is not None and workload.reason is latency.reason is Reason.PASS:
         return metric_row(workload.workload, latency).word
     return words.REASONS[workload.reason]
@@ -251,7 +246,7 @@ def word(workload: WorkloadVerdict) -> words.Word:
 
 def is_unchanged(workload: WorkloadVerdict) -> bool:
     """Whether the workload compared and nothing in it needs a reader."""
-    return workload.reason in _UNCHANGED and all(row.reason in _UNCHANGED for row in rows(workload))
+    return all(reason is Reason.PASS for reason in (workload.reason, *(row.reason for row in rows(workload))))
 
 
 def ordered(workloads: Iterable[WorkloadVerdict]) -> list[WorkloadVerdict]:

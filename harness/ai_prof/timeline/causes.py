@@ -19,7 +19,7 @@ import numpy as np
 from ai_prof.timeline.intervals import Intervals, intersect_pieces, lengths, merge, union
 from ai_prof.timeline.operations import call_row
 from ai_prof.timeline.stacks import under_loader
-from ai_prof.timeline.syncs import host_syncs, sync_threads
+from ai_prof.timeline.syncs import host_syncs, sync_threads, threads_of
 from ai_prof.trace.model import CallKind, CopyKind
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _causes(states: _HostStates, gaps: Intervals, following: I32, iteration_star
     feeds = (operations.kind[following] == CopyKind.HOST_TO_DEVICE) | np.isin(gaps.end, iteration_starts)
     waited = np.zeros(len(gaps.start), np.int64)
     processes, threads = operations.process[following], operations.thread[following]
-    for process, thread in _pairs(processes[hosts], threads[hosts]):
+    for process, thread in threads_of(processes[hosts], threads[hosts]):
         mine = np.flatnonzero(hosts & (processes == process) & (threads == thread))
         stretches = Intervals(gaps.start[mine], gaps.start[mine] + by_host[mine])
         blocked, inside = states.of(process, thread)
@@ -159,15 +159,6 @@ def _causes(states: _HostStates, gaps: Intervals, following: I32, iteration_star
         np.add.at(waited, mine[sync_gap[over]], blocked.end[which] - blocked.start[which])
     drains = np.flatnonzero(waited).astype(np.int64)
     return _Piece(by_gap, by_host, _Drains(drains, waited[drains], by_gap[drains, _SYNC]))
-
-
-def _pairs(processes: I32, threads: I64) -> list[tuple[int, int]]:
-    """Each process with each of its threads, once; rows of both columns belong together."""
-    return [
-        (process, thread)
-        for process in np.unique(processes).tolist()
-        for thread in np.unique(threads[processes == process]).tolist()
-    ]
 
 
 class _HostStates:

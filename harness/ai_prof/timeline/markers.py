@@ -43,7 +43,8 @@ def marked_starts(trace: Trace, operations: Operations, sequence: Sequence) -> t
     for name in sorted(filter(_ITERATION.search, kinds)):
         mine = rows[kind == kinds[name]]
         start, end = ranges.start[mine], ranges.end[mine]
-        if len(start) >= _MIN_RANGES and len(set(ranges.thread[mine])) == 1 and (start[1:] >= end[:-1]).all():
+        of_one = len(np.unique(ranges.thread[mine])) == 1
+        if len(start) >= _MIN_RANGES and of_one and (start[1:] >= end[:-1]).all():
             first = _first_rows(operations, sequence, start, end)
             if len(first) >= _MIN_RANGES:
                 return "nvtx", first

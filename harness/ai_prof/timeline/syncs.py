@@ -13,7 +13,7 @@ from ai_prof.trace.model import SyncKind
 
 if TYPE_CHECKING:
     from ai_prof.timeline.operations import Operations
-    from ai_prof.trace.model import I64, Trace
+    from ai_prof.trace.model import I32, I64, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,22 @@ def sync_threads(trace: Trace, rows: I64) -> I64:
     return np.where((thread < 0) & (row >= 0), trace.calls.thread[row], thread)
 
 
+def threads_of(processes: I32, threads: I64) -> list[tuple[int, int]]:
+    """Each process with each of its threads, once; rows of both columns belong together."""
+    return [
+        (process, thread)
+        for process in np.unique(processes).tolist()
+        for thread in np.unique(threads[processes == process]).tolist()
+    ]
+
+
 def sync_figures(trace: Trace, device: int, operations: Operations, low: int, high: int) -> SyncFigures:
     """Over the synchronizations that start in [low, high); blocked time is clipped to it."""
     syncs = trace.syncs
     rows = host_syncs(trace, device, operations)
     threads = sync_threads(trace, rows)
     blocked = 0
-    for process, thread in sorted({*zip(syncs.process[rows].tolist(), threads.tolist(), strict=True)}):
+    for process, thread in threads_of(syncs.process[rows], threads):
         mine = rows[(syncs.process[rows] == process) & (threads == thread)]
         blocked += length(clip(union(syncs.start[mine], syncs.end[mine]), low, high))
     inside = rows[(syncs.start[rows] >= low) & (syncs.start[rows] < high)]

@@ -153,7 +153,7 @@ def operation_name(trace: Trace, operations: Operations, row: int) -> str:
     if operations.is_kernel[row]:
         return short(trace.names[operations.name[row]]) if operations.name[row] >= 0 else "unknown kernel"
     kind = CopyKind(int(operations.kind[row]))
-    return "memset" if kind == CopyKind.SET else f"memcpy {kind.name.lower().replace('_', ' ')}"
+    return "memset" if kind == CopyKind.SET else f"memcpy {kind.words}"
 
 
 def normalised_name(trace: Trace, operations: Operations, row: int) -> str:

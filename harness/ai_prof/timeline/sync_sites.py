@@ -56,6 +56,5 @@ def _calls(trace: Trace, rows: I64) -> tuple[I64, list[str]]:
     label[named] = trace.calls.name[row[named]]
     labels, which = np.unique(label, return_inverse=True)
     return which.reshape(-1), [
-        trace.names[each] if each >= 0 else SyncKind(-1 - each).name.lower().replace("_", " ")
-        for each in labels.tolist()
+        trace.names[each] if each >= 0 else SyncKind(-1 - each).words for each in labels.tolist()
     ]

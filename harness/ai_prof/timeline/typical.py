@@ -182,7 +182,7 @@ def _host(trace: Trace, timeline: DeviceTimeline, cut: _Cut) -> list[Lane]:
         cut.lane(
             ("waits", "host waits"),
             (syncs.start[waits], syncs.end[waits]),
-            lambda row: SyncKind(int(syncs.kind[waits[row]])).name.lower().replace("_", " "),
+            lambda row: SyncKind(int(syncs.kind[waits[row]])).words,
             HOST_MARKS,
         ),
     ]

@@ -22,7 +22,16 @@ I32 = npt.NDArray[np.int32]
 _TELLING = 0.1  # share of the files' bytes
 
 
-class CopyKind(IntEnum):
+class _Kind(IntEnum):
+    """What a record is of."""
+
+    @property
+    def words(self) -> str:
+        """Its name for people: `host to device`."""
+        return self.name.lower().replace("_", " ")
+
+
+class CopyKind(_Kind):
     """Direction of a copy; SET is a memset."""
 
     UNKNOWN = 0
@@ -34,7 +43,7 @@ class CopyKind(IntEnum):
     SET = 6
 
 
-class SyncKind(IntEnum):
+class SyncKind(_Kind):
     """What waited for what. STREAM_WAIT_EVENT holds back a stream and not the host."""
 
     UNKNOWN = 0
@@ -45,7 +54,7 @@ class SyncKind(IntEnum):
     BLOCKING_COPY = 5
 
 
-class CallKind(IntEnum):
+class CallKind(_Kind):
     """What a host call asks of the driver."""
 
     OTHER = 0

@@ -25,7 +25,6 @@ from ai_prof.trace.writers.stream_rows import stream_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from enum import IntEnum
     from pathlib import Path
 
     from ai_prof.trace.model import I32, I64, Calls, Kernels, Memory, Ranges, Samples, Syncs, Trace
@@ -222,7 +221,7 @@ def _host(trace: Trace, base: int) -> Iterator[str]:
     for start, end, process, thread, name, kind, correlation in _rows(
         trace.calls, *fields, "name", "kind", "correlation"
     ):
-        args = f'{{"kind":"{_words(CallKind(kind))}","correlation":{correlation}}}'
+        args = f'{{"kind":"{CallKind(kind).words}","correlation":{correlation}}}'
         where = (pids[process], _tid(thread))
         yield _slice(names[name], "cuda_runtime", where, (start - base, end - base), args)
     for start, end, process, thread, kind, device, stream, correlation in _rows(
@@ -237,10 +236,6 @@ def _host(trace: Trace, base: int) -> Iterator[str]:
     for start, end, process, thread, name in _rows(trace.ranges, *fields, "name"):
         where = (pids[process], _tid(thread))
         yield _slice(names[name], "user_annotation", where, (start - base, end - base), "{}")
-
-
-def _words(kind: IntEnum) -> str:
-    return kind.name.lower().replace("_", " ")
 
 
 def _tracks(tracks: Sequence[Track], base: int) -> Iterator[str]:

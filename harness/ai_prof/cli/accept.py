@@ -16,7 +16,7 @@ from ai_prof.gate.acceptance import acceptable, note
 from ai_prof.gate.metrics import METRICS
 from ai_prof.gate.model import REPORT_SCHEMA, Acceptance, BuildVerdict, Reason, WorkloadVerdict
 from ai_prof.json_text import UNREADABLE
-from ai_prof.runs.stored import LOCAL, now, user
+from ai_prof.runs.stored import LOCAL, folders_of, now, user
 
 if TYPE_CHECKING:
     import argparse
@@ -152,7 +152,7 @@ def same_baseline(
         raise UsageError(
             f"report {verdict.run_id} names no baseline: run `ai-prof gate` again, accept by that"
         )
-    for folder in (root / load(root).baselines, root / LOCAL / "baselines", told.parents[1]):
+    for folder in (*folders_of(root, root / load(root).baselines), told.parents[1]):
         baseline = store.load(folder, verdict.machine_key, workload.workload)
         if baseline is not None and store.digest(baseline) == workload.baseline.get("sha256"):
             return store.path_of(folder, verdict.machine_key, workload.workload), baseline

@@ -18,7 +18,7 @@ from ai_prof.gate.latency import quantile_note, quantile_of
 from ai_prof.gate.metrics import METRICS
 from ai_prof.json_text import for_people
 from ai_prof.report.format import NOTHING, change, plural, threshold, value
-from ai_prof.runs.stored import LOCAL
+from ai_prof.runs.stored import folders_of
 
 if TYPE_CHECKING:
     import argparse
@@ -90,9 +90,7 @@ def log(args: argparse.Namespace) -> int:
 def find(args: argparse.Namespace) -> list[tuple[Path, Baseline]]:
     """The baselines of every machine, by path. Raises NothingToCompareError where there are none."""
     root = Path.cwd()
-    folders = (
-        [args.baselines] if args.baselines else [root / load(root).baselines, root / LOCAL / "baselines"]
-    )
+    folders = (args.baselines,) if args.baselines else folders_of(root, root / load(root).baselines)
     found = store.every(folders, args.workload)
     if not found:
         named = " of " + ", ".join(args.workload) if args.workload else ""

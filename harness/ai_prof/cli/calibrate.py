@@ -17,7 +17,7 @@ from ai_prof.gate.calibration import TOO_FEW, Calibration, calibrate, enough
 from ai_prof.gate.confirm import MIN_LAUNCHES
 from ai_prof.gate.model import LastCalibration
 from ai_prof.json_text import for_people
-from ai_prof.runs.stored import LOCAL
+from ai_prof.runs.stored import folders_of
 
 if TYPE_CHECKING:
     import argparse
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--draws {args.draws} must be 1 or more")
     root = Path.cwd()
     settings = load(root)
-    folders = [args.baselines] if args.baselines else [root / settings.baselines, root / LOCAL / "baselines"]
+    folders = (args.baselines,) if args.baselines else folders_of(root, root / settings.baselines)
     machines = by_machine(folders)
     made = {}
     for key, stored in machines.items():

@@ -31,7 +31,7 @@ from ai_prof.runs.interpreter import choose, requirements
 from ai_prof.runs.launch import profiles_of
 from ai_prof.runs.nvml import gpu_count
 from ai_prof.runs.settle import Settler
-from ai_prof.runs.stored import LOCAL, Stored, left_behind, load, origin
+from ai_prof.runs.stored import LOCAL, Stored, folders_of, left_behind, load, origin
 from ai_prof.runs.time_left import usual_seconds
 from ai_prof.runs.workloads import Workload, check_regress, find, select
 
@@ -192,7 +192,8 @@ def _collect(request: Request, held: ExitStack) -> tuple[Measured, dict[str, Pro
     against = resolve(request.root, request.against) if request.against is not None else None
     key, ready = scene.machine_key, scene.ready
     names = [workload.name for workload in whole.ready]  # of all shards, as the priors are
-    stored = load(_folders(request), key, names, request.own_baselines)
+    folders = folders_of(request.root, request.baselines)
+    stored = load(folders, key, names, request.own_baselines)
     kept = [run for each in stored.values() for run in each.baseline.runs]
     run_id = new_run_id(started)
     session = sessions.current(kept, started, sessions.boot_id())
@@ -200,7 +201,7 @@ def _collect(request: Request, held: ExitStack) -> tuple[Measured, dict[str, Pro
     usual = {name: usual_seconds(each.baseline.runs) for name, each in stored.items()}
     bench.seconds |= {name: seconds for name, seconds in usual.items() if seconds is not None}
     skipped = {verdict.workload for verdict in scene.skipped}
-    notes = left_behind(_folders(request), key, whole.known, skipped)
+    notes = left_behind(folders, key, whole.known, skipped)
     notes += [note for each in stored.values() for note in each.notes]
     recorded: dict[str, Stored] = {}
     if request.record:
@@ -278,16 +279,11 @@ def _nothing_to_run(request: Request, skipped: Sequence[WorkloadVerdict], device
     return f"no workload can run here: {skipped[0].workload}: {skipped[0].why}"
 
 
-def _folders(request: Request) -> tuple[Path, Path]:
-    """Where baselines lie: the reviewed ones, then those recorded on this machine."""
-    return request.baselines, request.root / LOCAL / "baselines"
-
-
 def _record(
     request: Request, bench: Bench, key: str, device: Backend, workloads: Sequence[Workload]
 ) -> tuple[dict[str, Stored], list[WorkloadVerdict]]:
     """Measure and store what has no baseline yet; of a workload that fails, the verdict that says why."""
-    failed = []
+    failed, folders = [], folders_of(request.root, request.baselines)
     for name, runs in bench.baselines(workloads, request.runs).items():
         if (unrecorded := _unrecorded(name, runs)) is not None:
             failed.append(unrecorded)
@@ -301,10 +297,10 @@ def _record(
             log=[store.Entry(**msgspec.structs.asdict(why), sessions=1, runs=len(runs))],
             runs=runs,
         )
-        folder = request.root / LOCAL / "baselines"
+        _, folder = folders
         with one_writer(store.path_of(folder, key, name).parent):
             store.save(folder, baseline, profiles_of(runs))
-    return load(_folders(request), key, [workload.name for workload in workloads]), failed
+    return load(folders, key, [workload.name for workload in workloads]), failed
 
 
 def _of_recorded(recorded: Mapping[str, Stored]) -> list[str]:

@@ -58,6 +58,11 @@ class Stored:
         }
 
 
+def folders_of(root: Path, reviewed: Path) -> tuple[Path, Path]:
+    """Where the baselines of a project lie: the reviewed ones, then those recorded on this machine."""
+    return reviewed, root / LOCAL / "baselines"
+
+
 def load(
     folders: Iterable[Path], machine_key: str, names: Iterable[str], own: Path | None = None
 ) -> dict[str, Stored]:

@@ -57,6 +57,24 @@ def test_a_place_that_grew_is_flagged_and_fails_after_fresh_runs():
     assert "flagged by the screen, not confirmed" in cell(cleared).notes
 
 
+def test_a_confirmed_place_of_an_iteration_that_got_shorter_is_not_called_unconfirmed():
+    program, delays = decode(20), {60: 100.0}
+    old, new = program.runs(10), program.runs(3, delays=delays)
+    base, head = program.runs(6), program.runs(6, delays=delays)
+    latencies = np.linspace(4.0, 4.05, 6)
+    fresh = Fresh(
+        base=[make_run(profile=p.digest(), latency=x) for p, x in zip(base, latencies, strict=True)],
+        head=[make_run(profile=p.digest(), latency=x - 0.5) for p, x in zip(head, latencies, strict=True)],
+    )
+    final = decide.settle(
+        [screened(old, new)], {"train": fresh}, rules={}, priors=PRIORS,
+        profiles=by_digest(*old, *new, *base, *head),
+    )[0]  # fmt: skip
+    assert final.reason is Reason.IMPROVED
+    assert cell(final).why.endswith(": the iteration got shorter")
+    assert cell(final).notes == []
+
+
 def test_without_base_the_same_place_must_be_flagged_again():
     program, delays = decode(21), {60: 100.0}
     old, new = program.runs(10), program.runs(3, delays=delays)

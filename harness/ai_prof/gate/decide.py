@@ -208,7 +208,8 @@ def _settled(
     kept = [_kept(cell) for cell in verdict.cells if cell.metric not in measured]
     for cell in made:
         before = verdict.cell(cell.metric)
-        unproven = cell.reason is not Reason.REGRESSED and "warning" not in cell.notes
+        shown = cell.p_adjusted is not None and cell.p_adjusted <= alpha
+        unproven = not shown and cell.reason is not Reason.REGRESSED and "warning" not in cell.notes
         if before is not None and before.flagged and unproven:
             cell.notes = [*cell.notes, "flagged by the screen, not confirmed"]
     settled = msgspec.structs.replace(

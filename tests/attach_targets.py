@@ -42,7 +42,7 @@ COUNTERS = [
 
 
 def mocks() -> Path:
-    """The folder of the built mocks; skips where there are none or ptrace is refused."""
+    """The folder of the built mocks; skips where there are none."""
     folder = os.environ.get("MOCKS_FOLDER")
     if not folder:
         pytest.skip("MOCKS_FOLDER does not name the folder of the built mocks (nox -s tests sets it)")

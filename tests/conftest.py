@@ -47,6 +47,15 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Target]]:
         yield begin
 
 
+@pytest.fixture(scope="session")
+def attachable() -> None:
+    """Skips where the mocks are not built, or where what is no child of ours can't be attached to."""
+    from attach_targets import mocks, ptrace_works  # noqa: PLC0415 - it needs the native library
+
+    mocks()
+    ptrace_works()
+
+
 @pytest.fixture
 def target(start: Callable[..., Target]) -> Target:
     """A program of CUDA that waits in poll."""

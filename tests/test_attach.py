@@ -19,7 +19,6 @@ from attach_targets import (
     environment,
     is_recorded,
     mocks,
-    ptrace_works,
     until,
 )
 
@@ -39,11 +38,7 @@ if TYPE_CHECKING:
 WAITS = ("poll", "epoll", "sleep", "condition", "forever")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def ptrace_is_allowed() -> None:
-    """Attaching is from a process that is no ancestor of the target's."""
-    mocks()
-    ptrace_works()
+pytestmark = pytest.mark.usefixtures("attachable")
 
 
 def kernels(folder: Path) -> int:

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from attach_targets import Target, mocks, ptrace_works, until
+from attach_targets import Target, until
 
 from ai_prof.collect import borrow
 from ai_prof.collect import inject as injecting
@@ -96,10 +96,7 @@ while True:
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def ptrace_is_allowed() -> None:
-    mocks()
-    ptrace_works()
+pytestmark = pytest.mark.usefixtures("attachable")
 
 
 def send(target: Target, thread: int, number: int) -> None:

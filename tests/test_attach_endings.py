@@ -20,7 +20,6 @@ from attach_targets import (
     environment,
     is_recorded,
     mocks,
-    ptrace_works,
     until,
 )
 
@@ -64,11 +63,7 @@ os.execvp(sys.argv[2], sys.argv[2:])
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def ptrace_is_allowed() -> None:
-    """As in test_attach."""
-    mocks()
-    ptrace_works()
+pytestmark = pytest.mark.usefixtures("attachable")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from attach_targets import Target, ai_prof, mocks, ptrace_works
+from attach_targets import Target, ai_prof, mocks
 
 from ai_prof.trace.open import open_trace
 
@@ -25,11 +25,7 @@ READS_LIBC = (
 )
 
 
-@pytest.fixture(autouse=True)
-def ptrace_is_allowed() -> None:
-    """As in test_attach."""
-    mocks()
-    ptrace_works()
+pytestmark = pytest.mark.usefixtures("attachable")
 
 
 def start(*words: str | Path, **variables: str) -> subprocess.Popen[str]:

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from attach_targets import Target, ai_prof, environment, mocks, ptrace_works, until
+from attach_targets import Target, ai_prof, environment, mocks, until
 
 from ai_prof.collect import attach as attaching
 from ai_prof.collect.attach import attach, stop
@@ -77,11 +77,7 @@ FREEZERS = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def ptrace_is_allowed() -> None:
-    """As in test_attach."""
-    mocks()
-    ptrace_works()
+pytestmark = pytest.mark.usefixtures("attachable")
 
 
 def start(script: str, *words: str | Path) -> subprocess.Popen[str]:

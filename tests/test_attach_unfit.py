@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from attach_targets import Target, ai_prof, mocks, ptrace_works, until
+from attach_targets import Target, ai_prof, until
 
 from ai_prof.collect import borrow
 from ai_prof.collect.attach import attach
@@ -23,11 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture(scope="module", autouse=True)
-def ptrace_is_allowed() -> None:
-    """As in test_attach."""
-    mocks()
-    ptrace_works()
+pytestmark = pytest.mark.usefixtures("attachable")
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")

@@ -244,6 +244,20 @@ def test_a_pipe_gets_every_row_on_one_line(tmp_path, monkeypatch, capsys):
     )
 
 
+def test_no_name_is_markup_or_steers_a_terminal_or_a_log(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    evil = "[/INST] [bold]\x1b[2J :smile: ##[error]"
+    entry = store.Entry(who=evil, why=evil, when="2026-01-01T00:00:00Z", sessions=1, runs=3)
+    one = baseline(workload="[red]a :smile:", log=[entry])
+    path = store.save(tmp_path / "baselines", one)
+    accepted.add(path, one, [Acceptance(metric="gap_ms", old=1.0, new=1.1, who=evil, why=evil, when="")])
+    for verb in ("log", "show"):
+        assert main(["baseline", verb]) == 0
+        out = capsys.readouterr().out
+        assert out.startswith("[red]a :smile:")
+        assert "[/INST] [bold]\ufffd[2J :smile: # #[error]" in out
+
+
 @pytest.mark.parametrize("verb", ["show", "log"])
 def test_nothing_stored_is_said(tmp_path, monkeypatch, capsys, verb):
     monkeypatch.chdir(tmp_path)

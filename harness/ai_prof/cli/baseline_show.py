@@ -124,8 +124,8 @@ def _show(path: Path, baseline: Baseline, held: list[Held], wanted: list[Accepta
     for said in quantile_note(baseline.runs, quantile_of(baseline.runs)):
         console.print(said, highlight=False, soft_wrap=True)
     for each in wanted:
-        console.print(f"{each.metric}: {note(each)}", markup=False, highlight=False)
-    console.print(str(path), style="dim", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"{each.metric}: {note(each)}", highlight=False)
+    console.print(str(path), style="dim", highlight=False, soft_wrap=True)
 
 
 def _moved(entry: Entry) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.table import Table
-from rich.text import Text
 
 from ai_prof.cli.console import OutputConsole
 from ai_prof.cli.reading import read
@@ -49,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(for_people(found))
     else:
-        console = OutputConsole(soft_wrap=True, highlight=False, markup=False, emoji=False)
+        console = OutputConsole(soft_wrap=True, highlight=False)
         name = max(console.width - _FIGURES, _NAME)
         console.width = name + _FIGURES  # no cell wraps; a narrower terminal wraps lines itself
         _print(found, console, name)
@@ -58,21 +57,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _print(found: Diff, console: Console, name: int) -> None:
     """The verdict, why, and then the tables, with names of `name` columns at most."""
-
-    def tell(line: str) -> None:
-        console.print(fmt.printable(line))
-
-    tell(f"{view.headline(found)}: {view.sentence(found)}.")
+    console.print(f"{view.headline(found)}: {view.sentence(found)}.")
     if why := view.reason(found):
-        tell(f"What changed most of the mean iteration: {why}.")
+        console.print(f"What changed most of the mean iteration: {why}.")
     if syncs := view.syncs(found):
-        tell(f"{syncs}.")
+        console.print(f"{syncs}.")
     if view.may_be_chance(found):
-        tell(f"Mind: {view.NOISE}.")
+        console.print(f"Mind: {view.NOISE}.")
     for caution in found.cautions:
-        tell(f"Mind: {caution}.")
-    tell(f"A: {view.side(found.a)}")
-    tell(f"B: {view.side(found.b)}")
+        console.print(f"Mind: {caution}.")
+    console.print(f"A: {view.side(found.a)}")
+    console.print(f"B: {view.side(found.b)}")
     by_iteration = found.unit == "iteration"
     kernels = view.kernel_rows(found)
     tables = (
@@ -85,9 +80,9 @@ def _print(found: Diff, console: Console, name: int) -> None:
         if rows:
             console.print(_table(title, rows, name))
     if len(kernels) > _KERNELS:
-        tell(f"{fmt.plural(len(kernels) - _KERNELS, 'more kernel')} changed: see --json or --html.")
+        console.print(f"{fmt.plural(len(kernels) - _KERNELS, 'more kernel')} changed: see --json or --html.")
     for line in view.finding_lines(found):
-        tell(f"Finding {line}.")
+        console.print(f"Finding {line}.")
 
 
 def _table(title: str, rows: list[view.Row], name: int) -> Table:
@@ -96,6 +91,5 @@ def _table(title: str, rows: list[view.Row], name: int) -> Table:
     for label in ("A", "B", "change"):
         table.add_column(label, justify="right")
     for row in rows:
-        cells = (fmt.shorten(row.name, name), row.before, row.after, row.change)
-        table.add_row(*(Text(fmt.printable(cell)) for cell in cells))
+        table.add_row(fmt.shorten(row.name, name), row.before, row.after, row.change)
     return table

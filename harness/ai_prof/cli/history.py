@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 from rich.table import Table
-from rich.text import Text
 
 from ai_prof.baselines import history
 from ai_prof.cli import add_verb, say
@@ -20,7 +19,7 @@ from ai_prof.gate.changes import LEAST, change_points
 from ai_prof.gate.metrics import COUNTS, METRICS, TOTALS
 from ai_prof.gate.values import effect_of
 from ai_prof.json_text import for_people
-from ai_prof.report.format import NOTHING, change, count, count_change, number, plotted, printable, value
+from ai_prof.report.format import NOTHING, change, count, count_change, number, plotted, value
 from ai_prof.runs.stored import LOCAL
 
 if TYPE_CHECKING:
@@ -155,7 +154,7 @@ def show(levels: Sequence[Level]) -> None:
     console = OutputConsole(highlight=False)
     few = False
     for (key, workload), of_one in itertools.groupby(levels, key=lambda lv: (lv.machine_key, lv.workload)):
-        table = Table(title=Text(printable(f"{workload}, {key}")), title_justify="left", box=None)
+        table = Table(title=f"{workload}, {key}", title_justify="left", box=None)
         table.add_column("metric", no_wrap=True)
         for name in ("level", "range", "change", "builds"):
             table.add_column(name, justify="right", no_wrap=name in {"level", "change"})
@@ -167,7 +166,7 @@ def show(levels: Sequence[Level]) -> None:
             few |= not counted and sum(level.points for level in rows) < 2 * LEAST
             if not counted or len(rows) > 1:
                 for level in rows:
-                    table.add_row(*(Text(printable(cell)) for cell in _row(level)))
+                    table.add_row(*_row(level))
         console.print(table)
     if few:
         told = f"A change shows from {2 * LEAST} builds on, {LEAST} on each side; that of a count at once."

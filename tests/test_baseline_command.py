@@ -258,6 +258,15 @@ def test_no_name_is_markup_or_steers_a_terminal_or_a_log(tmp_path, monkeypatch, 
         assert "[/INST] [bold]\ufffd[2J :smile: # #[error]" in out
 
 
+def test_values_that_nothing_measures_are_shown(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    one = baseline(sessions=1)
+    wild = msgspec.structs.replace(one.runs[0], metrics={**one.runs[0].metrics, "kernel_mean_us": 1e-320})
+    store.save(tmp_path / "baselines", msgspec.structs.replace(one, runs=[wild, *one.runs[1:]]))
+    assert main(["baseline", "show"]) == 0
+    assert "1,000 % and more" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("verb", ["show", "log"])
 def test_nothing_stored_is_said(tmp_path, monkeypatch, capsys, verb):
     monkeypatch.chdir(tmp_path)

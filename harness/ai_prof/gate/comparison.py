@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
+WIDEST = 50.0  # of a difference on the scale of logarithms: what is wider is as good as unbounded
+
+
 @dataclass(frozen=True)
 class Comparison:
     """What a test says of one metric.
@@ -77,7 +80,7 @@ def comparison(
     baseline, candidate = (metric.value(y, floor) for y in centres)
     low, high = (
         effect_of(metric, baseline, metric.value(centres[1] + width, floor))
-        for width in (-half_width, half_width)
+        for width in (-min(half_width, WIDEST), min(half_width, WIDEST))
     )
     return Comparison(
         metric=metric,
@@ -100,7 +103,7 @@ def _mde(metric: Metric, floor: Floor, baseline: float, detectable: float) -> fl
         return detectable
     if baseline <= 0:
         return None
-    return (baseline + floor.absolute) * math.expm1(min(detectable, 50.0)) / baseline
+    return (baseline + floor.absolute) * math.expm1(min(detectable, WIDEST)) / baseline
 
 
 def holm(p: Sequence[float], family: int | None = None) -> list[float]:

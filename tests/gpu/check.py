@@ -47,7 +47,7 @@ LONGEST = 160  # characters of a line in the table
 
 PYTEST = ("-m", "pytest", "-m", "gpu", "-p", "no:cacheprovider", "--junitxml={out}/junit.xml")
 IN_REPOSITORY = ("tests/gpu/in_repository.py", "{work}/repository", "{out}/figures")
-OF_BASELINES = r"^(refresh|gate): exit |^\w+ +(unchanged|regressed|improved|new)|^ai-prof: \w+: |^\w*Error"
+OF_BASELINES = r"^ai-prof: .* runs of \d+ sessions?$|^ai-prof: \w+: |^\w*Error"
 # The first two take about as long as each other.
 FAULTS_OF = {
     "a": (
@@ -149,7 +149,11 @@ PARTS = (
         )
         for half, names in FAULTS_OF.items()
     ),
-    Part("baselines", 330, 570, (*IN_REPOSITORY, "tests/gpu/baselines.py", "{out}"), OF_BASELINES),
+    Part("baselines", 260, 570, (*IN_REPOSITORY, "tests/gpu/baselines.py", "{out}"), OF_BASELINES),
+    Part(
+        "whole-gate", 160, 570, (*IN_REPOSITORY, "-m", "ai_prof", "gate", "--report", "{out}/reports"),
+        r"^\w+ +(no finding|unchanged|regressed|improved|skipped)|\(exit \d\)$|^\w*Error",
+    ),
     Part(
         "baselines-two", 100, 200, (*IN_REPOSITORY, "tests/gpu/baselines.py", "{out}", "ddp_train"),
         OF_BASELINES, alone=True,

@@ -115,7 +115,12 @@ def test_a_worktree_that_was_removed_by_hand_is_made_again(project):
 
 
 def test_only_the_last_worktrees_are_kept(project):
-    commits = [project.commit(f"change {i}") for i in range(5)]
+    commits = [project.commit(f"change {i}") for i in range(6)]
+    failed, killed, *commits = commits
+    with pytest.raises(BaseError, match="ended with 1"):
+        made(project.root, failed, "false")
+    tree = project.root / ".ai-prof" / "base" / killed[:12]
+    project.git("worktree", "add", "--detach", str(tree), killed)
     for commit in commits:
         made(project.root, commit, "true")
     kept = {path.name for path in (project.root / ".ai-prof" / "base").iterdir()}

@@ -140,9 +140,11 @@ def worktree(root: Path, commit: str, build: str | None, timeout_s: float, held:
             write_file(mark, wanted)
         os.utime(mark)
         held.enter_context(in_use(tree))
-        for old in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)[:-KEPT]:
-            if unused(old.with_suffix("")):
-                remove(root, old.with_suffix(""))
+        marks = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+        kept = {path.stem for path in marks[-KEPT:]}
+        for old in {folder / path.stem for path in folder.glob("[!.]*") if path.stem not in kept}:
+            if unused(old):  # built long ago, or by a build that failed or was killed
+                remove(root, old)
                 shutil.rmtree(old.with_suffix(".build"), ignore_errors=True)
     return Checkout(tree / prefix, commit, dirty=False)
 

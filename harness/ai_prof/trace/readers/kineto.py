@@ -160,11 +160,8 @@ def _epoch(metadata: dict[str, Any], columns: Columns) -> int | None:
 
 def _tell_calls(columns: Columns, names: list[str]) -> None:
     """Add the kind of each call, told from its name."""
-    kinds = np.zeros(len(names), np.int32)
     for part in columns.parts[Calls]:
-        for name in np.flatnonzero(np.bincount(part["name"])).tolist():
-            kinds[name] = kinds[name] or call_kind(names[name])
-        part["kind"] = kinds[part["name"]]
+        part["kind"] = renumbered(part["name"], lambda name: call_kind(names[name]))
 
 
 def _mark_graphs(columns: Columns) -> None:
@@ -187,7 +184,7 @@ def _add_call_syncs(columns: Columns, names: list[str]) -> None:
         )
         if not rows.any():
             continue
-        kinds = [int(sync_kind(names[name])) for name in part["name"][rows].tolist()]
+        kinds = renumbered(part["name"][rows], lambda name: sync_kind(names[name]))
         columns.parts[Syncs].append(
             {
                 "start": part["start"][rows],
@@ -195,7 +192,7 @@ def _add_call_syncs(columns: Columns, names: list[str]) -> None:
                 "device": np.full(len(kinds), -1, np.int64),
                 "stream": -1,
                 "thread": part["thread"][rows],
-                "kind": np.array(kinds, np.int32),
+                "kind": kinds,
                 "correlation": part["correlation"][rows],
             }
         )

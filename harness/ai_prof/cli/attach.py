@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import sys
@@ -14,7 +13,7 @@ from ai_prof.cli.capture_options import (
     add_capture_options,
     add_stacks_option,
     capture_options,
-    make_folder,
+    folder_made,
     output_folder,
 )
 from ai_prof.cli.ending import end_in_order
@@ -67,13 +66,8 @@ def run(args: argparse.Namespace) -> int:
     options = capture_options(args, os.environ)
     options |= {"AI_PROF_LEVEL": args.level, "AI_PROF_DURATION": str(args.duration or 0.0)}
     pids = cuda_processes(args.pid) if args.tree else list(dict.fromkeys(args.pid))
-    made = make_folder(output, new=args.output is None)
-    try:
+    with folder_made(output, new=args.output is None):
         return capture(pids, output, options, stacks=args.stacks)
-    finally:
-        if made:
-            with contextlib.suppress(OSError):  # not empty: it holds the capture
-                output.rmdir()
 
 
 def capture(pids: Sequence[int], output: Path, options: Mapping[str, str], *, stacks: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from datetime import datetime, timezone
 from pathlib import Path
@@ -13,7 +14,7 @@ from ai_prof.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 WITHOUT_OPTION = tuple(
     f"AI_PROF_{name}"
@@ -57,10 +58,12 @@ def output_folder(args: argparse.Namespace) -> Path:
     return args.output or Path(f"ai-prof-{now:%Y%m%dT%H%M%SZ}")
 
 
-def make_folder(output: Path, *, new: bool) -> bool:
-    """Make the folder to record into; whether it was not there. It must not be there where it is `new`.
+@contextlib.contextmanager
+def folder_made(output: Path, *, new: bool) -> Iterator[None]:
+    """The folder to record into: one that was not there goes again where nothing was kept in it.
 
-    Raises UsageError before a program runs whose capture could not be kept, or would mix with another.
+    It must not be there where it is `new`. Raises UsageError before a program runs whose capture could not
+    be kept, or would mix with another.
     """
     try:
         made = not output.exists()
@@ -72,7 +75,12 @@ def make_folder(output: Path, *, new: bool) -> bool:
         ) from error
     if any(output.glob("*.aiprof")):
         raise UsageError(f"{output} already holds a capture: choose another --output")
-    return made
+    try:
+        yield
+    finally:
+        if made:
+            with contextlib.suppress(OSError):  # not empty: it holds the capture
+                output.rmdir()
 
 
 def capture_options(args: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from ai_prof.cli.capture_options import (
     add_capture_options,
     add_stacks_option,
     capture_options,
-    make_folder,
+    folder_made,
     output_folder,
 )
 from ai_prof.cli.reading import read
@@ -62,15 +62,10 @@ def run(args: argparse.Namespace) -> int:
     if args.stacks:
         find_py_spy()  # before anything is started
     env = capture_environment(output, args.level, os.environ, capture_options(args, os.environ))
-    made = make_folder(output, new=args.output is None)
-    try:
+    with folder_made(output, new=args.output is None):
         code = wait(command, env, output if args.stacks else None)
         if code == 0 and not any(output.glob("*.aiprof")):
             wait_for_rest(command[0], env)
-    finally:
-        if made:
-            with contextlib.suppress(OSError):  # not empty: it holds the capture
-                output.rmdir()
     captured = any(output.glob("*.aiprof"))
     if code and not (captured and worked(output)):
         say(f"the program ended with exit code {code} before any device work was recorded")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
@@ -103,12 +103,7 @@ def kernel_uses(
     trace: Trace, timelines: Sequence[DeviceTimeline], *, by_iteration: bool
 ) -> dict[str, KernelUse]:
     """Kernels by normalised name, of all devices together, over those that start in their windows."""
-    count: dict[str, float] = {}
-    ns: dict[str, float] = {}
-    executions: dict[str, int] = {}
-    total: dict[str, int] = {}
-    threads: dict[str, float] = {}
-    longest: dict[str, tuple[int, str]] = {}
+    found: dict[str, list[_Part]] = {}
     for timeline in timelines:
         operations, busy = timeline.operations, timeline.busy
         inside = operations.is_kernel & operations.begin_in(busy.low, busy.high)
@@ -117,26 +112,32 @@ def kernel_uses(
         np.add.at(durations, of.reshape(-1), (operations.end - operations.start)[inside])
         launched = _threads(trace, timeline, ids)
         per = timeline.iterations_in_window if by_iteration else 1
-        for i, n, length, width in zip(
-            ids.tolist(), times.tolist(), durations.tolist(), launched.tolist(), strict=True
-        ):
-            name = normalise(trace.names[i]) if i >= 0 else "unknown kernel"
-            threads[name] = threads.get(name, 0.0) + width
-            longest[name] = max(longest.get(name, (0, "")), (length, trace.names[i] if i >= 0 else name))
-            executions[name] = executions.get(name, 0) + n
-            total[name] = total.get(name, 0) + length
-            count[name] = count.get(name, 0.0) + n / per
-            ns[name] = ns.get(name, 0.0) + length / per
-    return {
-        name: KernelUse(
-            count[name],
-            total[name] / executions[name] / 1000,
-            ns[name] / 1e6,
-            threads[name] / executions[name],
-            longest[name][1],
-        )
-        for name in count
-    }
+        columns = (durations.tolist(), times.tolist(), launched.tolist())
+        for i, ns, executions, threads in zip(ids.tolist(), *columns, strict=True):
+            example = trace.names[i] if i >= 0 else "unknown kernel"
+            found.setdefault(normalise(example), []).append(_Part(ns, executions, threads, per, example))
+    return {name: _use(parts) for name, parts in found.items()}
+
+
+class _Part(NamedTuple):
+    """One name of a kernel on one device: ns, executions and threads of all, in `per` iterations."""
+
+    ns: int
+    executions: int
+    threads: float
+    per: float
+    example: str
+
+
+def _use(parts: Sequence[_Part]) -> KernelUse:
+    executions = sum(part.executions for part in parts)
+    return KernelUse(
+        count=sum(part.executions / part.per for part in parts),
+        mean_us=sum(part.ns for part in parts) / executions / 1000,
+        ms=sum(part.ns / part.per for part in parts) / 1e6,
+        threads=sum(part.threads for part in parts) / executions,
+        example=max((part.ns, part.example) for part in parts)[1],
+    )
 
 
 def _threads(trace: Trace, timeline: DeviceTimeline, names: I32) -> F64:

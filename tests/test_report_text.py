@@ -277,6 +277,15 @@ def test_terminal_prints_one_plain_line_a_workload_and_the_verdict():
     assert "\x1b" not in stream.getvalue()
 
 
+def test_a_log_names_each_metric_that_was_accepted():
+    why = (
+        "16 more kernels per iteration (18 -> 34): accepted by ada, 18 to 34 (a second pass); "
+        "kernel mean time fell 42 % (169 -> 97.8 us): accepted by ada, 117 to 69.9 us (a second pass)"
+    )
+    line, *_ = terminal.plain(verdicts.build(verdicts.workload(reason=Reason.ACCEPTED, why=why))).splitlines()
+    assert line.endswith(fmt.typeset(why))
+
+
 def test_a_log_cuts_no_sentence_short_for_the_one_before_it():
     workload = verdicts.regressed_by_time()
     workload.structure = [StructureChange(name="syncs", baseline=3, candidate=9, reason=Reason.REGRESSED)]

@@ -93,7 +93,7 @@ def _detail(workload: WorkloadVerdict) -> str:
         keys = ("iteration_ms", "host_profile") if workload.provisional else ("iteration_ms",)
         missed = f"; {unseen}" if (unseen := view.unseen(workload, *keys)) else ""
         return f"{latency[0].name} {latency[0].after}, {latency[0].change}{missed}"
-    return fmt.shorten(view.explanation(workload), 160)
+    return fmt.shorten(view.explanation(workload), 320)
 
 
 def _table(workloads: list[WorkloadVerdict]) -> Table:

@@ -319,6 +319,8 @@ def _knows_one_other(workload: WorkloadVerdict) -> bool:
 
 def unsaid_of(workload: WorkloadVerdict) -> str:
     """Return what the gate says of a workload beside the numbers of its rows."""
+    if workload.reason is Reason.ACCEPTED:
+        return fmt.typeset(workload.why)  # what was accepted needs the name of its metric
     parts = (unsaid(part) for part in workload.why.split("; "))
     return "; ".join(dict.fromkeys(part for part in parts if part))
 

@@ -91,7 +91,9 @@ def test_where_only_broken_commits_are_left_all_suspects_are_named(project, caps
 def test_what_cannot_be_bisected_is_said(project, capsys):
     commits = history(project, slow=4, broken=(1,))
     assert bisect("syncs", commits[0], commits[5]) == 3
-    assert "synchronizes per iteration are as many" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "synchronizes per iteration are as many" in said
+    assert said.endswith("; name a metric that regressed, or try again on a quiet machine\n")
     assert bisect("syncs", commits[0], commits[1]) == 4
     said = capsys.readouterr().err
     assert "cannot be run: the build command ended with 1" in said

@@ -65,7 +65,8 @@ def _between(root: Path, ends: dict[str, str], bad: str, judge: Callable[[str], 
     if mark == "skip":
         raise EnvironmentInvalidError(f"{bad} cannot be run: {what}")
     if mark == "good":
-        raise NothingToCompareError(f"nothing to find: at {bad}, {what}")
+        advice = "name a metric that regressed, or try again on a quiet machine"
+        raise NothingToCompareError(f"nothing to find: at {bad}, {what}; {advice}")
     said = {ends["bad"]: what}
     tree = (root / LOCAL / "bisect").resolve()
     with host_lock(["bisect"], root / LOCAL):  # two would mark their commits in one and the same worktree

@@ -80,7 +80,10 @@ def test_a_program_that_fails_costs_its_own_round(bench):
         in text
     )
     assert "| torch.profiler, CUDA | no figure |  | | | | | |" in text
-    assert "ours, api has no figure of 1 of 3 rounds; torch.profiler, CUDA has no figure of 3 of 3" in text
+    assert (
+        "With figures of fewer rounds: floor, api, 2 of 3; ours, api, 2 of 3; torch.profiler, CUDA, 0 of 3."
+        in text
+    )
     assert "| nan (nan to nan) | no figure |" in text
     assert "busy for an unknown part of its time" in text
 
@@ -133,7 +136,7 @@ def test_page_and_figures_are_anew_after_each_round_until_the_time_is_up(measure
 
 def test_a_failure_is_told_in_the_figures_too(measured):
     *_, (text, raw) = measured("OF_KINDS", (2, math.inf), fails=["level api, no MARKER"])
-    assert text.count("level api, no MARKER has no figure of 2 of 2 rounds.") == 2
+    assert text.count("With figures of fewer rounds: level api, no MARKER, 0 of 2.") == 2
     assert "| level kernel, kernels alone | " in text
     assert raw["columns"]["launch_us"]["level api, no MARKER"] == [None, None]
     assert [each["round"] for each in raw["failures"]] == [1, 2]

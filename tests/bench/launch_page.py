@@ -105,11 +105,11 @@ def _failures(rounds: Rounds) -> list[str]:
     """What a reader must know of the columns that have not all rounds."""
     missing = {name: own.count(None) for name, own in rounds.items()}
     told = [
-        f"{name} has no figure of {count} of {len(rounds[name])} rounds"
+        f"{name}, {len(rounds[name]) - count} of {len(rounds[name])}"
         for name, count in missing.items()
         if count
     ]
-    return ["", f"{'; '.join(told)}."] if told else []
+    return ["", f"With figures of fewer rounds: {'; '.join(told)}."] if told else []
 
 
 def _share(figure: Figure) -> str:

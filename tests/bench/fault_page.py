@@ -23,8 +23,9 @@ HEAD = """\
 Every workload with every fault of its own, through the whole gate: a stored baseline, three runs, and fresh
 ones where the screen flagged. *Evidence* is what the verdict's first row stands on: an `exact count`, the
 `screen` alone, or fresh runs, `confirmed` where these were of base and head, and `repeated` where, for a
-first look, of head alone. *Runs* are those that were stored and those that were made. Written by
-`nox -s faults` from `tests/bench/figures/faults.jsonl`, where a build is a line; each call goes on with what is missing.
+first look, of head alone. *Runs* are those that were stored and those that were made. Written by `nox -s
+faults` from `tests/bench/figures/faults.jsonl`, where a build is a line; each call goes on with what is
+missing.
 
 *Named first* says whether the first sentence that the report says of the workload names what the fault does
 (`tests/bench/faults.toml` holds the words looked for). A build without a fault must pass. A delay of the host

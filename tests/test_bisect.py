@@ -34,7 +34,7 @@ def history(project: Project, slow: int, broken: tuple[int, ...] = ()) -> list[s
         if number == slow:
             project.set_work(KERNEL_NS=110_000, KERNELS=11)
         (project.root / "number").write_text(str(number))
-        commits.append(project.commit(f"change {number}"))
+        commits.append(project.commit(f"change {number}\x1b[2J"))
     (project.root / "broken").unlink(missing_ok=True)
     return commits
 
@@ -49,7 +49,7 @@ def test_the_commit_that_made_it_slower_is_found_and_the_checkout_left_alone(pro
     before = project.git("status", "--porcelain"), project.git("rev-parse", "HEAD")
     assert bisect("kernel_time_ms", commits[0], "main") == 0
     said = capsys.readouterr()
-    assert said.out.splitlines()[0].endswith("ada: change 4")
+    assert said.out.splitlines()[0].endswith("ada: change 4\\x1b[2J")
     assert "kernel time per iteration grew 2" in said.out.splitlines()[1]
     assert f"{commits[2][:12]} is left out: the build command ended with 1" in said.err
     assert (project.git("status", "--porcelain"), project.git("rev-parse", "HEAD")) == before

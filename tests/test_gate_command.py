@@ -151,6 +151,16 @@ def test_a_workload_that_crashes(project: Path) -> None:
     assert not (project / ".ai-prof" / "baselines").exists()
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("streams", ["2> /dev/full", "2>&-", "2>&1 > verdict | true"])
+def test_a_gate_goes_on_whoever_reads_its_progress(project: Path, streams: str) -> None:
+    add(project, "work", "raise SystemExit(3)")
+    command = [sys.executable, "-m", "ai_prof", "gate", "--record"]
+    subprocess.run(["/bin/sh", "-c", f'"$@" {streams}', "sh", *command], check=False)
+    (report,) = project.glob("reports/*/report.json")
+    assert json.loads(report.read_text())["exit_code"] == 4
+
+
 def test_a_launch_that_fails_once_is_told_and_nothing_else_of_it_is_run(project: Path) -> None:
     once = "import pathlib; seen = pathlib.Path('seen'); first = not seen.exists(); seen.touch()"
     add(project, "work", f"{once}\nif first: raise RuntimeError('broken once')\n{GPU_PROGRAM}")

@@ -7,12 +7,12 @@ import errno
 import fcntl
 import os
 import stat
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ai_prof.errors import BaselineError
+from ai_prof.say import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,9 +74,7 @@ def one_writer(folder: Path) -> Iterator[None]:
         try:
             _lock(descriptor, folder)
         except OSError as error:  # as NFS says of a folder
-            sys.stderr.write(
-                f"ai-prof: {folder} cannot be locked ({error.strerror}): let nobody else write there now\n"
-            )
+            say(f"{folder} cannot be locked ({error.strerror}): let nobody else write there now")
         for leftover in folder.glob(f".*{PARTIAL}"):  # of a writer that was killed
             leftover.unlink(missing_ok=True)
         yield
@@ -88,5 +86,5 @@ def _lock(descriptor: int, folder: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        sys.stderr.write(f"ai-prof: another one writes to {place(folder)}: waiting for its end\n")
+        say(f"another one writes to {place(folder)}: waiting for its end")
         fcntl.flock(descriptor, fcntl.LOCK_EX)

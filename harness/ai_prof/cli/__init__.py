@@ -10,11 +10,10 @@ import os
 import signal
 import sys
 import traceback
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ai_prof.errors import EXIT_FAULT, AiProfError, EnvironmentInvalidError
-from ai_prof.report.format import logged
+from ai_prof.say import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -154,31 +153,14 @@ def explained(error: Exception) -> AiProfError | None:
 
 def prepare_streams() -> None:
     """Let no name and no closed stream stop us: what a terminal cannot show is shown escaped."""
-    for name in ("stdout", "stderr"):
+    for descriptor, name in ((1, "stdout"), (2, "stderr")):
         stream = getattr(sys, name)
-        if stream is None:  # closed by whoever started us
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - for good
+        if stream is None:  # closed by whoever started us; what we start writes there too
+            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+            os.set_inheritable(descriptor, True)  # noqa: FBT003 - as the call has it
+            setattr(sys, name, os.fdopen(descriptor, "w", encoding="utf-8"))
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-
-def shown(text: str) -> str:
-    """`text` as one line that steers no terminal, whatever names stand in it."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def say(message: str) -> None:
-    """One line on stderr, whatever names stand in the message."""
-    write_error(f"ai-prof: {logged(shown(message))}\n")
-
-
-def write_error(text: str) -> None:
-    """Write on stderr; where that is full or its reader has gone, nothing that is under way ends for it."""
-    try:
-        sys.stderr.write(text)
-        sys.stderr.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def flush_output() -> None:

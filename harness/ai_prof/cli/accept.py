@@ -9,7 +9,6 @@ import msgspec
 
 from ai_prof.baselines import accepted, store
 from ai_prof.baselines.files import place
-from ai_prof.cli import say
 from ai_prof.cli.settings import load
 from ai_prof.errors import UsageError
 from ai_prof.gate.acceptance import acceptable, note
@@ -17,6 +16,7 @@ from ai_prof.gate.metrics import METRICS
 from ai_prof.gate.model import REPORT_SCHEMA, Acceptance, BuildVerdict, Reason, WorkloadVerdict
 from ai_prof.json_text import UNREADABLE
 from ai_prof.runs.stored import LOCAL, folders_of, now, user
+from ai_prof.say import say
 
 if TYPE_CHECKING:
     import argparse

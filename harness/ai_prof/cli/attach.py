@@ -8,7 +8,6 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from ai_prof.cli import say, write_error
 from ai_prof.cli.capture_options import (
     add_capture_options,
     add_stacks_option,
@@ -24,6 +23,7 @@ from ai_prof.collect.control import State
 from ai_prof.collect.stacks import Samplers
 from ai_prof.collect.tree import cuda_processes
 from ai_prof.errors import EnvironmentInvalidError, NothingToCompareError, UsageError
+from ai_prof.say import say, write_error
 from ai_prof.timeline.capture_findings import incomplete
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from ai_prof.runs.environment import host_cores
 from ai_prof.runs.gated import Request, gate
 from ai_prof.runs.launch import profiles_of
 from ai_prof.runs.stored import LOCAL, origin
+from ai_prof.say import say
 
 if TYPE_CHECKING:
     import argparse
@@ -87,9 +87,9 @@ def keep(request: Request, machine_key: str, measured: Sequence[RefreshFacts], w
         show(facts.workload, moved(facts.old.runs if facts.old else [], facts.runs))
         size = f"{plural(len(new.runs), 'run')} of {plural(new.sessions, 'session')}"
         path = store.path_of(request.baselines, machine_key, facts.workload)
-        sys.stderr.write(f"ai-prof: {path}: {size}\n")
+        say(f"{path}: {size}")
         if (busy := busy_host(facts.runs, host_cores())) is not None:
-            sys.stderr.write(f"ai-prof: {facts.workload}: {busy}\n")
+            say(f"{facts.workload}: {busy}")
 
 
 def renew(request: Request, facts: RefreshFacts, why: Origin) -> tuple[store.Baseline, dict[str, Profile]]:

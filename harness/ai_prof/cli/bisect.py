@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
-from ai_prof.cli import say
 from ai_prof.cli.ending import end_in_order
 from ai_prof.cli.gate_options import PYTHON, make_request
 from ai_prof.cli.own_folder import make_own_folder
@@ -14,6 +12,7 @@ from ai_prof.gate.metrics import COUNTS, TOTALS
 from ai_prof.runs.bisect import bisect
 from ai_prof.runs.checkout import git
 from ai_prof.runs.stored import LOCAL
+from ai_prof.say import logged, say, shown
 
 if TYPE_CHECKING:
     import argparse
@@ -52,13 +51,18 @@ def run(args: argparse.Namespace) -> int:
     if len(found.commits) == 1:
         (commit,) = found.commits
         print(_described(request.root, commit))
-        print(found.said.get(commit, ""))
+        print(_plain(found.said.get(commit, "")))
         return 0
-    sys.stderr.write("ai-prof: these can't be told apart, since some of them can't be run:\n")
+    say("these can't be told apart, since some of them can't be run:")
     for commit in found.commits:
-        print(f"{_described(request.root, commit)}  {found.said.get(commit, '')}".rstrip())
+        print(f"{_described(request.root, commit)}  {_plain(found.said.get(commit, ''))}".rstrip())
     return EXIT_UNSETTLED
 
 
 def _described(root: Path, commit: str) -> str:
-    return git(root, "show", "-s", "--format=%h %an: %s", commit) or commit
+    return _plain(git(root, "show", "-s", "--format=%h %an: %s", commit) or commit)
+
+
+def _plain(text: str) -> str:
+    """What authors and programs say, as nothing that a terminal or a log obeys."""
+    return logged(shown(text))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from ai_prof.baselines import calibrated, store
-from ai_prof.cli import say
 from ai_prof.cli.console import OutputConsole
 from ai_prof.cli.settings import load, rules_of
 from ai_prof.errors import NothingToCompareError, UsageError
@@ -18,6 +17,7 @@ from ai_prof.gate.confirm import MIN_LAUNCHES
 from ai_prof.gate.model import LastCalibration
 from ai_prof.json_text import for_people
 from ai_prof.runs.stored import folders_of
+from ai_prof.say import say
 
 if TYPE_CHECKING:
     import argparse

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from ai_prof.report.format import logged, printable
+from ai_prof.report.format import printable
+from ai_prof.say import logged
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from ai_prof.json_text import for_people
 from ai_prof.report import diff_html
 from ai_prof.report import diff_view as view
 from ai_prof.report import format as fmt
+from ai_prof.say import say
 from ai_prof.timeline.diff import diff
 from ai_prof.trace.open import ACCEPTED
 from ai_prof.trace.writers.atomic import atomic_file
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     if args.html:
         with atomic_file(args.html) as file:
             file.write(diff_html.render(found).encode())
-        sys.stderr.write(f"ai-prof: wrote {args.html}\n")
+        say(f"wrote {args.html}")
     if args.json:
         print(for_people(found))
     else:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ai_prof.cli.reading import read
 from ai_prof.errors import NothingToCompareError, UsageError
+from ai_prof.say import say
 from ai_prof.timeline.tracks import tracks
 from ai_prof.trace.open import ACCEPTED
 from ai_prof.trace.writers.csv_tables import write_csv
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         raise NothingToCompareError(f"no record could be read from {args.input}: nothing was written")
     _WRITERS[args.format](trace, args.output, tracks(trace))
     hint = ": open it at https://ui.perfetto.dev" if timeline else ""
-    sys.stderr.write(f"ai-prof: wrote {args.output}{hint}\n")
+    say(f"wrote {args.output}{hint}")
     return 0
 
 

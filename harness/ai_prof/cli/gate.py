@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ from ai_prof.report.write import write_reports
 from ai_prof.runs.gated import collect, gate
 from ai_prof.runs.stored import LOCAL
 from ai_prof.runs.workloads import find
+from ai_prof.say import say
 
 if TYPE_CHECKING:
     import argparse
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     if shard is not None:
         measured, profiles = collect(request)
         path = shards.save(reports / measured.build.run_id, shard, measured, profiles)
-        sys.stderr.write(f"ai-prof: shard {shard} in {path}: judge all with `ai-prof report merge`\n")
+        say(f"shard {shard} in {path}: judge all with `ai-prof report merge`")
         return EXIT_PASS
     with gate(request) as verdict:
         return deliver(verdict, request.root, reports, as_json=args.json)
@@ -96,7 +96,7 @@ def deliver(verdict: BuildVerdict, root: Path, reports: Path, *, as_json: bool) 
         page = write_reports(verdict, reports / verdict.run_id, recall(root))
     finally:
         show(verdict, as_json=as_json)
-    sys.stderr.write(f"ai-prof: report in {page}\n")
+    say(f"report in {page}")
     return verdict.exit_code
 
 
@@ -105,7 +105,7 @@ def remember(root: Path, verdict: BuildVerdict) -> None:
     try:
         history.append(root / LOCAL / history.FILE, history.points(verdict))
     except BaselineError as error:
-        sys.stderr.write(f"ai-prof: not in the history: {error}\n")
+        say(f"not in the history: {error}")
 
 
 def recall(root: Path) -> list[history.Point]:

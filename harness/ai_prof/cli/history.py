@@ -12,7 +12,7 @@ import numpy as np
 from rich.table import Table
 
 from ai_prof.baselines import history
-from ai_prof.cli import add_verb, say
+from ai_prof.cli import add_verb
 from ai_prof.cli.console import OutputConsole
 from ai_prof.errors import NothingToCompareError, UsageError
 from ai_prof.gate.changes import LEAST, change_points
@@ -21,6 +21,7 @@ from ai_prof.gate.values import effect_of
 from ai_prof.json_text import for_people
 from ai_prof.report.format import NOTHING, change, count, count_change, number, plotted, value
 from ai_prof.runs.stored import LOCAL
+from ai_prof.say import say
 
 if TYPE_CHECKING:
     import argparse
@@ -109,7 +110,7 @@ def bring_in(path: Path, file: Path) -> int:
         raise UsageError(f"{file}: cannot be read ({error.strerror})") from error
     found = history.from_lines(data, file)
     added = history.append(path, found)
-    sys.stderr.write(f"ai-prof: {path}: {added} of {len(found)} values were new\n")
+    say(f"{path}: {added} of {len(found)} values were new")
     return 0
 
 

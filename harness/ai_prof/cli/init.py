@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from importlib.metadata import distribution
 from importlib.resources import files
 from pathlib import Path
@@ -13,6 +12,7 @@ import msgspec
 from ai_prof.errors import UsageError
 from ai_prof.runs.checkout import git
 from ai_prof.runs.nvml import gpu_count
+from ai_prof.say import say
 from ai_prof.trace.writers.atomic import atomic_file
 
 if TYPE_CHECKING:
@@ -54,14 +54,15 @@ def run(args: argparse.Namespace) -> int:
     for name, text in contents(device, wanted).items():
         place = Path.cwd() / name
         if place.exists() or place.is_symlink():
-            sys.stderr.write(f"ai-prof: kept {name}, which is there already\n")
+            say(f"kept {name}, which is there already")
             if name in PRINTED and "ai-prof" not in existing(place):
                 print(f"# add this to {name}:\n{text}")
             continue
         write(place, text)
         print(f"wrote {name}")
         said += hints(name, text)
-    sys.stderr.write("".join(f"ai-prof: {hint}\n" for hint in said))
+    for hint in said:
+        say(hint)
     begin = "" if git(Path.cwd(), "rev-parse", "--git-dir") else "git init && "
     print(f'next: {begin}git add . && git commit -m "Gate this repository"')
     print("then: pip install nox; nox -s profile, and nox -s profile -- --regress tiny to see it fail")

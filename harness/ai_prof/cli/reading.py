@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ai_prof.cli import say
+from ai_prof.say import say
 from ai_prof.trace.open import open_trace
 
 if TYPE_CHECKING:

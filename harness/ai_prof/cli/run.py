@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from ai_prof.cli import say
 from ai_prof.cli.capture_options import (
     add_capture_options,
     add_stacks_option,
@@ -27,6 +26,7 @@ from ai_prof.collect.attach import newest_file
 from ai_prof.collect.environment import capture_environment
 from ai_prof.collect.stacks import Samplers, find_py_spy, may_be_sampled_by
 from ai_prof.errors import NothingToCompareError, TraceError, UsageError
+from ai_prof.say import say
 from ai_prof.timeline.operations import busy_devices
 from ai_prof.timeline.summary import summarise
 from ai_prof.trace.open import open_trace
@@ -69,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
     captured = any(output.glob("*.aiprof"))
     if code and not (captured and worked(output)):
         say(f"the program ended with exit code {code} before any device work was recorded")
-    sys.stderr.write(f"ai-prof: capture in {output}\n" if captured else "")
+    if captured:
+        say(f"capture in {output}")
     if code:
         return code
     if not captured:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ai_prof.cli import say, shown
 from ai_prof.collect.attach import attached
 from ai_prof.errors import EXIT_PASS
 from ai_prof.json_text import for_people
+from ai_prof.say import say, shown
 
 if TYPE_CHECKING:
     import argparse

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ai_prof.cli import say
 from ai_prof.collect.attach import stop_process
 from ai_prof.collect.control import State
 from ai_prof.errors import EXIT_PASS, EnvironmentInvalidError, NothingToCompareError
+from ai_prof.say import say
 
 if TYPE_CHECKING:
     import argparse

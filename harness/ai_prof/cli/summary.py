@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ai_prof.cli import say
 from ai_prof.cli.reading import read
 from ai_prof.cli.summary_text import render
 from ai_prof.errors import EXIT_NOTHING, EXIT_PASS
 from ai_prof.json_text import for_people
+from ai_prof.say import say
 from ai_prof.timeline.summary import summarise
 from ai_prof.trace.open import ACCEPTED
 from ai_prof.trace.writers.atomic import atomic_file

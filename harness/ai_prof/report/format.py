@@ -174,11 +174,6 @@ def printable(text: str) -> str:
     return "".join(c if c in "\n\t" or _is_text(c) else "\ufffd" for c in text)
 
 
-def logged(text: str) -> str:
-    """Break GitHub's older commands (`##[name]`), which it obeys anywhere in a line of a log."""
-    return text.replace("##[", "# #[")
-
-
 def _is_text(c: str) -> bool:
     return (
         unicodedata.category(c) not in {"Cc", "Cs", "Cn"}

@@ -11,6 +11,7 @@ from rich.text import Text
 from ai_prof.gate.model import Reason
 from ai_prof.report import cause, provenance, remedy, view
 from ai_prof.report import format as fmt
+from ai_prof.say import logged
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -110,5 +111,5 @@ def _table(workloads: list[WorkloadVerdict]) -> Table:
 
 def _single(text: str) -> str:
     """Return one line, whatever is in it; CI takes one that begins with `::` or holds `##[` for a command."""
-    line = fmt.logged(" ".join(fmt.displayed(text).split()))
+    line = logged(" ".join(fmt.displayed(text).split()))
     return f". {line}" if line.startswith("::") else line

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from ai_prof.runs.interpreter import requirements
 from ai_prof.runs.printed import complaint
 from ai_prof.runs.stored import LOCAL
 from ai_prof.runs.workloads import FILE, Workload, load
+from ai_prof.say import say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -173,7 +173,7 @@ def _build(root: Path, command: str | None, output: Path, timeout_s: float) -> N
     if command is None:
         return
     output.mkdir(exist_ok=True)
-    sys.stderr.write(f"ai-prof: building {output.stem} by `{command}`\n")
+    say(f"building {output.stem} by `{command}`")
     env = {
         name: text
         for name, text in os.environ.items()

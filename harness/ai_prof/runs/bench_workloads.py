@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from statistics import fmean
@@ -18,6 +17,7 @@ from ai_prof.runs.environment import disturbances
 from ai_prof.runs.launch import OWN_FAULTS, Job, launch
 from ai_prof.runs.measure import Plan, load
 from ai_prof.runs.time_left import seconds_left
+from ai_prof.say import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,8 +47,7 @@ class Progress:
         self.under_way = name, now
         if self.plan.progress and not (self.quiet and name == self.told):
             self.told = name
-            sys.stderr.write(f"ai-prof: {name} ({job.side}), {self._place(job)}\n")
-            sys.stderr.flush()
+            say(f"{name} ({job.side}), {self._place(job)}")
 
     def _place(self, job: Job) -> str:
         """Where among the launches it stands, and how long it and those after it take."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -23,6 +22,7 @@ from ai_prof.runs.gated import Request, new_run_id, prepare
 from ai_prof.runs.host_lock import host_lock
 from ai_prof.runs.launch import OWN_FAULTS
 from ai_prof.runs.stored import LOCAL
+from ai_prof.say import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,7 +93,7 @@ def _walk(
         if answer is None or commit in said:
             return _suspects(tree)
         mark, said[commit] = judge(commit)
-        sys.stderr.write(f"ai-prof: {commit[:SHOWN]} is {_WORDS[mark]}: {said[commit]}\n")
+        say(f"{commit[:SHOWN]} is {_WORDS[mark]}: {said[commit]}")
         answer = git(tree, "bisect", mark)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-import sys
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ai_prof.say import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +32,7 @@ def host_lock(devices: Sequence[str], folder: Path = FOLDER) -> Iterator[None]:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                sys.stderr.write(f"ai-prof: another capture holds {device} ({path}): waiting for its end\n")
+                say(f"another capture holds {device} ({path}): waiting for its end")
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
 

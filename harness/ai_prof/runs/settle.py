@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from ai_prof.runs.base import SHOWN, BaseError, Bases, Side
 from ai_prof.runs.bench import Bench, Budget
 from ai_prof.runs.checkout import git
 from ai_prof.runs.stored import LOCAL
+from ai_prof.say import say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -177,7 +177,7 @@ class Settler:
 
     @staticmethod
     def _say(line: str) -> None:
-        sys.stderr.write(f"ai-prof: {line}\n")
+        say(f"{line}")
 
 
 def _named(base: Side) -> str:

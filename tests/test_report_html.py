@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import io
 import re
-from html.parser import HTMLParser
 
 import msgspec
 import pytest
 import verdicts
+from html_page import Page
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -36,35 +36,6 @@ SAMPLES = {
     "nasty": verdicts.nasty,
     "empty": lambda: verdicts.build(exit_code=3, summary="No usable device."),
 }
-VOID = {"meta", "link", "br", "img", "hr", "input", "col"}
-
-
-class Page(HTMLParser):
-    """The tags, ids and text of a page; fails on a tag that is not closed in order."""
-
-    def __init__(self, source: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(source)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if not {"style", "script"} & set(self.open):
-            self.text += data
 
 
 @pytest.fixture(params=SAMPLES, scope="module")

@@ -85,7 +85,8 @@ NOT_YET = "Not measured yet."
 GATE = """\
 Ten stored runs and three new ones of a program, by each tool's rule; in the last row fresh runs as well.
 *Alarms* is the largest share of builds without a change over the programs, *found* the mean share over them
-and their faults. One by one: [the gate's mathematics](gate.md#6-beside-other-tools-rules)."""
+and their faults, some of which no iteration is longer for: of these ours only warns. One by one:
+[the gate's mathematics](gate.md#6-beside-other-tools-rules)."""
 
 
 def cost(raw: Mapping[str, Any] | None) -> list[str]:

@@ -385,6 +385,14 @@ def test_times_are_written_as_in_the_summary_and_typeset_on_the_page(tmp_path, c
     assert " us" not in page.read_text("utf-8").partition("</style>")[2]
 
 
+def test_no_change_has_no_sign_of_less(tmp_path, capsys):
+    paths = [str(write(tmp_path, f"{work}", program(work=work))) for work in (100_000, 99_900)]
+    assert cli.main(["diff", *paths]) == 0
+    text = capsys.readouterr().out
+    assert "+0.000 ms" in text
+    assert "-0.000 ms" not in text
+
+
 def test_other_programs_are_recognised(compare):
     found = compare(program(), program(kernels=(("sort", 100_000),)))
     assert any("no kernel is in both" in caution for caution in found["cautions"])

@@ -264,7 +264,7 @@ def _finding(finding: FindingChange) -> str:
 
 
 def _signed_ms(ms: float) -> str:
-    return ("-" if ms < 0 else "+") + _ms(abs(ms))
+    return ("-" if round(ms, 3) < 0 else "+") + _ms(abs(ms))
 
 
 def _ms(ms: float) -> str:

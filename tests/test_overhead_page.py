@@ -59,6 +59,7 @@ def test_a_page_says_what_is_met_and_what_is_not(bench):
     facts = page.Facts(["a card"], 3, "2026-01-01", None)
     text = page.page(page.COST, {"launch_us": launch, "graph_us": launch}, facts, [page.LOOP])
     assert "over 3 interleaved rounds" in text
+    assert "a launch of 4.00 us takes 1.10 us longer at level `kernel`, 2.00 at `api`" in text
     wanted = "added at most 1.15 of what the floor adds"
     assert f"| a launch, level kernel: {wanted} | 1.100 (1.100 to 1.100) | met |" in text
     assert f"| a launch, level api: {wanted} | 2.000 (2.000 to 2.000) | **not met** |" in text

@@ -48,22 +48,29 @@ def _no_goals(_: Mapping[str, Rounds]) -> list[Goal]:
     return []
 
 
+def _untold(_: Mapping[str, Rounds]) -> str:
+    return ""
+
+
 @dataclass(frozen=True)
 class Section:
-    """One program: its measures by title, what a row is held against, and what is wanted of the program."""
+    """One program: its measures by title, what a row is held against, what is wanted, and all in short."""
 
     title: str
     measures: dict[str, str]
     against: str
     reference: Callable[[str], str | None]
     goals: Callable[[Mapping[str, Rounds]], list[Goal]] = _no_goals
+    short: Callable[[Mapping[str, Rounds]], str] = _untold
 
 
 def page(head: Head, columns: Mapping[str, Rounds], facts: Facts, sections: Sequence[Section]) -> str:
     """The whole page, in Markdown."""
     busy = "an unknown part" if facts.busy is None else f"{facts.busy:.1%}"
+    shorts = [text for section in sections if (text := section.short(columns))]
     lines = [
         f"# {head.title}",
+        *(["", *shorts] if shorts else []),
         "",
         head.written,
         METHOD.format(rounds=facts.rounds),
@@ -93,12 +100,18 @@ def _table(rounds: Rounds, section: Section) -> list[str]:
             continue
         more, (low, high) = added(nothing, own)
         reference = rounds.get(section.reference(name) or "")
-        of_reference = "" if reference is None else _share(ratio_of_added(nothing, own, reference))
+        of_reference = _of_reference(nothing, own, reference) if reference else ""
         share = f"{ratio(nothing, own)[0]:.3f}"
         size = (name, f"{least(own):.3f}", f"{median(own):.3f}", f"{more:+.3f}", f"{low:+.3f} to {high:+.3f}")
         in_round = f"{ratio_by_round(nothing, own):.3f}"
         lines.append(f"| {' | '.join((*size, share, in_round, of_reference))} |")
     return lines
+
+
+def _of_reference(nothing: Column, own: Column, reference: Column) -> str:
+    """What `own` adds in units of what `reference` adds; empty where that may be nothing."""
+    _, (low, _) = added(nothing, reference)
+    return _share(ratio_of_added(nothing, own, reference)) if not low <= 0 else ""
 
 
 def _failures(rounds: Rounds) -> list[str]:
@@ -151,6 +164,40 @@ def _torch_goals(columns: Mapping[str, Rounds]) -> list[Goal]:
     return goals
 
 
+def _launch_short(columns: Mapping[str, Rounds]) -> str:
+    launch, graph = columns["launch_us"], columns["graph_us"]
+    kernel, api = (_more(launch, f"ours {level} node") for level in ("kernel", "api"))
+    by_node, as_one = (_more(graph, f"ours kernel {level}") for level in ("node", "graph"))
+    one, many = (f"{least(rounds['nothing']):.2f} us" for rounds in (launch, graph))
+    return (
+        f"While it is captured, a launch of {one} takes {kernel} us longer at level `kernel`, "
+        f"{api} at `api`;\na CUDA graph of 20 kernels, {many}, {by_node} by node and {as_one} as one record."
+    )
+
+
+def _torch_short(columns: Mapping[str, Rounds]) -> str:
+    tiny, step = columns["tiny_us"], columns["step_ms"]
+    ours, theirs = (_more(tiny, name) for name in ("ours, kernel", "torch.profiler, CUDA"))
+    slower = " and ".join(_slower(step, f"ours, {level}") for level in ("kernel", "api"))
+    return (
+        f"An eager operation of PyTorch, {least(tiny['nothing']):.2f} us, takes {ours} us longer, under "
+        f"torch.profiler {theirs} for CUDA alone;\n"
+        f"a training step that keeps the device busy, {slower} longer at the two levels."
+    )
+
+
+def _more(rounds: Rounds, name: str) -> str:
+    """What a program takes longer than under nothing."""
+    figure = added(rounds["nothing"], rounds[name])[0] if name in rounds else math.nan
+    return "no figure" if math.isnan(figure) else f"{figure:.2f}"
+
+
+def _slower(rounds: Rounds, name: str) -> str:
+    """The same in per cent, by rounds: of a step, minima differ by more than what is looked for."""
+    figure = ratio_by_round(rounds["nothing"], rounds[name]) if name in rounds else math.nan
+    return "no figure" if math.isnan(figure) else f"{figure - 1:.1%}"
+
+
 def _floor(name: str) -> str | None:
     """The floor of one of ours."""
     return name.replace("ours", "floor", 1) if name.startswith("ours") else None
@@ -168,8 +215,10 @@ TINY = {"tiny_us": "Eager operations on 16 numbers, a synchronize every 500; us 
 STEP = {"step_ms": "A training step that keeps the device busy for {busy} of its time; ms:"}
 
 COST = Head("What a capture costs", "Written by `nox -s bench`.")
-LOOP = Section("A launch loop in C++", {**LAUNCHES, **GRAPHS}, "of its floor's", _floor, _launch_goals)
-TORCH = Section("PyTorch", {**TINY, **STEP}, "of its floor's", _floor, _torch_goals)
+LOOP = Section(
+    "A launch loop in C++", {**LAUNCHES, **GRAPHS}, "of its floor's", _floor, _launch_goals, _launch_short
+)
+TORCH = Section("PyTorch", {**TINY, **STEP}, "of its floor's", _floor, _torch_goals, _torch_short)
 
 KINDS = Head(
     "What each kind of record costs",

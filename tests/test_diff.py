@@ -489,4 +489,5 @@ def test_pages_of_any_kind_render(tmp_path):
     traces = [open_trace(write(tmp_path, name, made)) for name, made in (("a", program()), ("b", once))]
     for a in traces:
         for b in traces:
-            Page(diff_html.render(diff(a, b, FLOORS)))  # fails on a tag that is not closed
+            page = Page(diff_html.render(diff(a, b, FLOORS)))  # fails on a tag that is not closed
+            assert [tag for tag, _ in page.tags].count("h1") == 1

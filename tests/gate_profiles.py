@@ -25,7 +25,8 @@ class Program:
     """A program's iteration: P positions of which `backward` (a share) is launched by a second thread.
 
     `speed_sd` is the spread of ln host speed from run to run, most of it common to both threads. `noise` is
-    the spread of a position's own time around that, with Student's t of 4 degrees of freedom.
+    the spread of a position's own time around that, with Student's t of 4 degrees of freedom. `submits` are
+    the positions that a call of their own submits; all, where it is empty.
     """
 
     seed: int
@@ -34,6 +35,7 @@ class Program:
     backward: float = 0.0
     launch_bound: bool = True
     noise: float = 0.025
+    submits: tuple[int, ...] = ()
     rng: np.random.Generator = field(init=False)
 
     def __post_init__(self) -> None:
@@ -63,13 +65,17 @@ class Program:
             np.log(np.exp(middle + shift + rng.normal(0, 0.4 * self.noise, p)) + added)
             for shift in (-0.08, -0.04, 0.12)
         ]
+        nodes = np.setdiff1d(np.arange(p), self.submits) if self.submits else np.zeros(0, int)
         device = np.exp(self.device + rng.normal(0, 0.003) + rng.normal(0, 0.01, p))
         idle = np.maximum(np.exp(middle) + added - device, 1.0) if self.launch_bound else np.full(p, 1.2)
+        idle[nodes] = 1.0
+        host = np.array(quantiles)
+        host[:, nodes] = np.nan
         return Profile(
             names=tuple(f"kernel_{role}" for role in self.roles.tolist()),
             kind=np.full(p, KERNEL, np.int8),
             thread=self.thread,
-            values=np.vstack((*quantiles, device, idle)).astype(np.float32),
+            values=np.vstack((host, device, idle)).astype(np.float32),
         )
 
     def runs(self, count: int, **how: object) -> list[Profile]:
@@ -85,6 +91,11 @@ def decode(seed: int, speed_sd: float = 0.32) -> Program:
 def train(seed: int, speed_sd: float = 0.12) -> Program:
     """400 larger kernels, the backward pass launched by a thread of its own; the host is ahead."""
     return Program(seed, 400, speed_sd, backward=0.5, launch_bound=False)
+
+
+def graph(seed: int, submits: tuple[int, ...] = (0, 1, 2, 59), speed_sd: float = 0.12) -> Program:
+    """60 small kernels, most of them a graph's; the first place outweighs the other submissions."""
+    return Program(seed, 60, speed_sd, submits=submits)
 
 
 def findings(results: Sequence[Compared], aspect: Aspect = "host") -> list[Finding]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import aiprof_file as af
 import numpy as np
 import pytest
-from gate_profiles import FLOORS, decode, findings, train
+from gate_profiles import FLOORS, decode, findings, graph, train
 
 from ai_prof.gate.profile import compare, critical_value
 from ai_prof.gate.profile_align import align
@@ -93,6 +93,30 @@ def test_a_delay_of_the_host_is_found_where_it_is(name, start, delay):
             and abs(found[0].size_us - delay) <= max(0.15 * delay, 10)
         )
     assert right >= 5
+
+
+FEW = [(0,), (0, 1), (0, 1, 2), (0, 1, 2, 59)]
+
+
+@pytest.mark.parametrize("submits", FEW)
+def test_a_delay_among_few_submissions_is_no_speed_of_the_host(submits):
+    """500 us at the place that outweighs the others, in 20 programs of one to four submissions."""
+    for seed in range(20):
+        program = graph(seed, submits)
+        old, new = program.runs(6), program.runs(3, delays={0: 500.0})
+        (found,) = findings(compare(old, new, FLOORS))
+        assert found.positions == (0,)
+        assert found.felt
+        # What a host that differs by 12 % makes of a place of 100 us is within.
+        assert found.size_us == pytest.approx(500, abs=60)
+
+
+@pytest.mark.parametrize("submits", FEW)
+def test_the_speed_of_a_host_is_no_delay_among_few_submissions(submits):
+    for seed in range(20):
+        program = graph(seed, submits)
+        slow = [program.run(speed=abs(program.rng.normal(0, program.speed_sd))) for _ in range(3)]
+        assert [result.finding for result in compare(program.runs(6), slow, FLOORS)] == [None] * 3
 
 
 def test_a_regression_spread_over_many_places_is_found_by_its_role():

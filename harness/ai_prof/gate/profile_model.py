@@ -13,13 +13,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from ai_prof.gate.values import F64, I64
+
+    Bools = npt.NDArray[np.bool_]
 
 PRIOR_RUNS = 10.0  # what the expected spread counts for, in runs
 SPREAD_LIMIT = 0.2  # what one run may tell of the spread by itself
 SPEED_PRIOR = 0.2  # runs' squared speeds below which lambda stays near 1
 SPEED_ERROR = 0.15  # lambda's own error before any run was seen
 LAMBDA = (0.25, 1.5)
+TELLING = 3  # positions it takes to tell a host's speed from a change at one of them
+ALL = -1  # threads
+HOSTS = 0.2  # what hosts differ by, where too few positions tell of their speed
+OUTWEIGHING = 0.1  # the same of a position that outweighs others: it does other work than they do
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +56,15 @@ class Threads:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Positions' own times `b` (P,), ln us, `lam` (P,), and the runs' squared speeds added up, (P,)."""
+    """Positions' own times `b` (P,), ln us, `lam` (P,), and the runs' squared speeds added up, (P,).
+
+    `unlike` (P,) is what a position may differ by between runs that the speed of the others doesn't tell.
+    """
 
     b: F64
     lam: F64
     speeds: F64
+    unlike: F64
     threads: Threads
 
     def speed(self, x: F64) -> F64:
@@ -64,9 +76,9 @@ class Model:
         return np.exp(self.b + self.lam * speed)
 
     def doubt(self, speed: F64) -> F64:
-        """The part of the prediction that lambda's error may move, us; (R, P)."""
+        """What lambda's error, and what the speed doesn't tell, may move the prediction by, us; (R, P)."""
         tau = SPEED_ERROR / np.sqrt(1 + self.speeds / SPEED_PRIOR)
-        return tau * np.abs(speed) * self.predicted(speed)
+        return (tau * np.abs(speed) + self.unlike) * self.predicted(speed)
 
 
 def fit(x: F64, threads: Threads) -> Model:
@@ -77,7 +89,7 @@ def fit(x: F64, threads: Threads) -> Model:
     f = _speed(d, b, flat, threads)
     speeds = (f**2).sum(axis=0)
     lam = np.clip(flat + (f * (d - f)).sum(axis=0) / (speeds + SPEED_PRIOR), *LAMBDA)
-    return Model(b, lam, speeds, threads)
+    return Model(b, lam, speeds, _unlike(b, threads), threads)
 
 
 def left_over(x: F64, threads: Threads) -> tuple[F64, F64]:
@@ -120,17 +132,47 @@ def _squares(residual: F64, predicted: F64) -> F64:
 
 def _speed(d: F64, b: F64, lam: F64, threads: Threads) -> F64:
     """The weighted median of d / lambda on each thread; at a hand-over the mean of both threads'. (R, P)."""
-    # Root weights: long positions say more of the speed, and one of them that changed says not all.
-    weight = np.where(threads.of == threads.before, np.exp(b / 2), 0.0)
-    if not weight.any():
-        weight = np.exp(b / 2)
-    overall = _weighted_median(d / lam, weight)
+    told = {thread: _told(d / lam, b, at) for thread, at in _tellers(threads).items()}
     count = int(max(threads.of.max(), threads.before.max())) + 1
-    by_thread = np.repeat(overall[:, None], count, axis=1)
-    for thread in np.unique(threads.of[weight > 0]).tolist():
-        mine = (threads.of == thread) & (weight > 0)
-        by_thread[:, thread] = _weighted_median(d[:, mine] / lam[mine], weight[mine])
+    by_thread = np.repeat(told.pop(ALL)[:, None], count, axis=1)
+    for thread, speed in told.items():
+        by_thread[:, thread] = speed
     return (by_thread[:, threads.of] + by_thread[:, threads.before]) / 2
+
+
+def _tellers(threads: Threads) -> dict[int, Bools]:
+    """The positions that tell of each thread's speed; those of ALL, where it has too few of its own."""
+    own = threads.of == threads.before
+    found = {ALL: own if own.sum() >= TELLING else np.ones_like(own)}
+    for thread in np.unique(threads.of[own]).tolist():
+        mine = (threads.of == thread) & own
+        if mine.sum() >= TELLING:
+            found[thread] = mine
+    return found
+
+
+def _told(speed: F64, b: F64, at: Bools) -> F64:
+    """What the positions `at` say of each run's speed, (R,): a median that follows no single one of them.
+
+    One alone says nothing, since it may be what changed. Of two the lower counts.
+    """
+    if at.sum() == 1:
+        return np.zeros(len(speed))
+    # Root weights: long positions say more of the speed, and one of them that changed says not all.
+    weight = np.exp(b[at] / 2)
+    if weight.max() > weight.sum() / TELLING:
+        weight = np.minimum(weight, np.sort(weight)[::-1][:TELLING][-1])
+    return _weighted_median(speed[:, at], weight)
+
+
+def _unlike(b: F64, threads: Threads) -> F64:
+    """By how much more a position may differ between runs than the others' speed tells, relative, (P,)."""
+    if len(b) < TELLING:
+        return np.full(len(b), HOSTS)
+    weight, unlike = np.exp(b / 2), np.zeros(len(b))
+    for at in _tellers(threads).values():
+        unlike[at & (weight > weight[at].sum() / TELLING)] = OUTWEIGHING
+    return unlike
 
 
 def _weighted_median(values: F64, weight: F64) -> F64:

@@ -10,6 +10,7 @@ from ai_prof.gate.model import Reason
 from ai_prof.gate.structure import out_of_graphs
 from ai_prof.report import format as fmt
 from ai_prof.report import gaps, places, why_view, words
+from ai_prof.report.words import MOSTLY, NEARLY_ALL, WAITS
 from ai_prof.timeline import names
 from ai_prof.timeline.causes import CAUSES
 
@@ -18,24 +19,13 @@ if TYPE_CHECKING:
 
     from ai_prof.gate.model import Cell, StructureChange, Why, WorkloadVerdict
 
-NEARLY_ALL, MOSTLY = 0.9, 0.6  # a cause with this share of the longer wait is named alone
 HOST_TOLD = 1.1  # a host this much slower or faster is worth a word
 TELLING = 0.2  # a part is named from this share of the larger one on
 APART = 0.1  # the median iteration is told beside the mean one where it grew otherwise
 PAUSES = ("data", "host")  # causes of gaps in which the host does something else
-OF_HOST = ("launch", "sync", *PAUSES)
 KERNELS = frozenset({"kernel_time_ms", "kernel_mean_us", "kernel_profile"})
 SITES = 3  # places of synchronizes that are named
 _EXPLAINED = frozenset({Reason.REGRESSED, Reason.INCONCLUSIVE})
-_WAITS = {
-    "launch": "while the host issues calls",
-    "sync": "while the host is blocked in a synchronize or a blocking copy",
-    "data": "while the host prepares input",
-    "host": "while the host is busy outside the device's API",
-    "wait": "for another stream or an event",
-    "device": "between operations that are queued",
-    "unknown": "for a reason that was not recorded",
-}
 _NOUNS = {
     "kernels": ("kernel", "kernels"),
     "copies": ("copy", "copies"),
@@ -57,9 +47,11 @@ def sentences(workload: WorkloadVerdict) -> list[str]:
     if workload.reason not in _EXPLAINED:
         return []
     counts = _counts(workload)
-    changed = [said for said in places.sentences(workload.explained) if said.split(":")[0] not in counts]
+    longer = _grown(workload)
+    known = places.sentences(workload.explained, waits=not longer)
+    changed = [said for said in known if said.split(":")[0] not in counts]
     time, overlap = [_time(workload)], [_overlap(workload)]
-    where = time + changed if _grown(workload) else changed + time
+    where = time + changed if longer else changed + time
     rest = where + overlap if _paused(workload) else overlap + where
     alone = [_only_place(workload), _only_kernels(workload)]
     told = [counts, *alone, *rest] if _by_count(workload) else [*alone, *rest, counts]
@@ -108,7 +100,7 @@ def _kind(workload: WorkloadVerdict) -> str:
     if grown[most] < _least(pair[0]):
         return ""
     if most != gaps.WORK:
-        return f"the device waits longer {_WAITS[most]}"
+        return f"the device waits longer {WAITS[most]}"
     return "copies no longer run beside kernels" if _overlap(workload) else "the device works longer"
 
 
@@ -174,9 +166,7 @@ def _felt(workload: WorkloadVerdict, place: Cell) -> str:
     meanwhile, between = "", place.place.rpartition(" (")[0]
     for gap in workload.explained.gaps if workload.explained else ():
         if between == f"host time between {names.short(gap.before)} and {names.short(gap.after)}":
-            least = MOSTLY * sum(gap.causes.values())
-            known = (each for each in OF_HOST if gap.causes.get(each, 0.0) >= least > 0)
-            meanwhile = "".join(f" {_WAITS[each]}" for each in known)
+            meanwhile = places.meanwhile(gap)
     return f", and the device waits for it{meanwhile}"
 
 
@@ -267,7 +257,7 @@ def _part_that_grew(parts: Mapping[str, float], least: float) -> str:
     if parts[most] < least:
         return ""
     grown = f"{_ms(parts[most])} longer"
-    return f", but the device {f'works {grown}' if most == gaps.WORK else f'waits {grown} {_WAITS[most]}'}"
+    return f", but the device {f'works {grown}' if most == gaps.WORK else f'waits {grown} {WAITS[most]}'}"
 
 
 def _works(workload: WorkloadVerdict, work: float) -> str:
@@ -291,9 +281,9 @@ def _waits(parts: Mapping[str, float], drained: float) -> str:
         return f"{said}, {part}because synchronizes emptied its queue"
     share = parts[most[0]] / total if total else 0.0
     if share >= NEARLY_ALL:
-        return f"waits {_ms(abs(parts[most[0]]))} {_more(total)} {_WAITS[most[0]]}"
+        return f"waits {_ms(abs(parts[most[0]]))} {_more(total)} {WAITS[most[0]]}"
     if share >= MOSTLY:
-        return f"{said}, mostly {_WAITS[most[0]]}"
+        return f"{said}, mostly {WAITS[most[0]]}"
     named = [f"{cause} {_ms(abs(parts[cause]))}" for cause in most[:3] if parts[cause] * total > 0]
     return f"{said} ({', '.join(named)})"
 

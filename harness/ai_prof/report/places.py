@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ai_prof.report import format as fmt
-from ai_prof.report import why_view
+from ai_prof.report import why_view, words
 from ai_prof.timeline import spoken
 
 if TYPE_CHECKING:
@@ -18,16 +18,20 @@ OFTENER = 0.5  # an iteration
 TIMES = 1.1  # a kernel this much longer is so many times as long
 MANY = 3  # kernels that all got slower are summed up
 TELLING = 0.2  # a kernel or gap is named from this share of the largest change on
+OF_HOST = ("launch", "sync", "data", "host")  # causes of gaps that say what the host does
 ALIKE = 0.02  # launches of as many threads, up to this share, are the same size
 
 
-def sentences(why: Why | None) -> list[str]:
-    """Say which kernels and gaps grew most, at most two sentences; none where that is not known."""
+def sentences(why: Why | None, *, waits: bool = False) -> list[str]:
+    """Say which kernels and gaps grew most, at most two sentences; none where that is not known.
+
+    With `waits`, gaps say what the host does meanwhile: where no sentence does that says more.
+    """
     if why is None:
         return []
     slower = [kernel for kernel in why.kernels if _takes_longer(kernel)]
     rest = [kernel for kernel in why.kernels if kernel not in slower] if len(slower) >= MANY else why.kernels
-    found = [(gap.change_us, gap_sentence(gap)) for gap in why.gaps]
+    found = [(gap.change_us, _waiting(gap) if waits else gap_sentence(gap)) for gap in why.gaps]
     found += [(1e3 * kernel.change_ms, kernel_sentence(kernel)) for kernel in rest]
     if len(slower) >= MANY:
         found.append((1e3 * sum(kernel.change_ms for kernel in slower), _slower(slower)))
@@ -62,6 +66,18 @@ def gap_sentence(gap: GapChange) -> str:
         return f"{what} {between} {'is' if count <= 1 else 'are'} new: {why_view.time(gap.us[1])}{together}."
     verb = "grew" if gap.change_us > 0 else "shrank"
     return f"{what} {between} {verb} from {why_view.time(gap.us[0])} to {why_view.time(gap.us[1])}{together}."
+
+
+def _waiting(gap: GapChange) -> str:
+    """Name gaps with what the host does in them."""
+    how = meanwhile(gap)
+    return gap_sentence(gap).removesuffix(".") + (f",{how}." if how else ".")
+
+
+def meanwhile(gap: GapChange) -> str:
+    """Say what the host does in a gap, where that is one thing for most of it; empty else."""
+    least = words.MOSTLY * sum(gap.causes.values())
+    return "".join(f" {words.WAITS[each]}" for each in OF_HOST if gap.causes.get(each, 0.0) >= least > 0)
 
 
 def kernel_sentence(kernel: KernelChange) -> str:

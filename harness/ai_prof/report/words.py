@@ -8,6 +8,18 @@ from typing import NamedTuple
 from ai_prof.gate.metrics import METRICS
 from ai_prof.gate.model import Evidence, Reason
 
+NEARLY_ALL, MOSTLY = 0.9, 0.6  # a cause with this share of a wait is named alone
+WAITS = {
+    "launch": "while the host issues calls",
+    "sync": "while the host is blocked in a synchronize or a blocking copy",
+    "data": "while the host prepares input",
+    "host": "while the host is busy outside the device's API",
+    "wait": "for another stream or an event",
+    "device": "between operations that are queued",
+    "unknown": "for a reason that was not recorded",
+}
+"""What the device waits for, by cause of the gap."""
+
 
 class Word(NamedTuple):
     """How a reason is shown: its label, tone (a colour), mark (a shape) and meaning."""

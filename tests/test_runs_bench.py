@@ -43,9 +43,9 @@ class FakeBench(Bench):
         return [msgspec.structs.replace(self.made(job), order=job.order) for job in jobs]
 
 
-def fresh(bench: FakeBench, minutes: float = 20.0, flagged: int = 1):
+def fresh(bench: FakeBench, minutes: float = 20.0, flagged: int = 1, left_open=lambda _: False):
     base = Side(CODE, WORK, "python")
-    return bench.against_base(WORK, base, confirm.plan(flagged), Rules(), Budget(minutes))
+    return bench.against_base(WORK, base, confirm.plan(flagged), Budget(minutes), left_open)
 
 
 def drifting(slower: float = 1.0, drift: float = 0.01):
@@ -90,13 +90,28 @@ def test_a_drift_without_time_for_more_leaves_the_plans_own_launches():
         return made(job)
 
     bench.made = spending
-    runs = bench.against_base(WORK, Side(CODE, WORK, "python"), confirm.plan(1), Rules(), budget)
+    runs = bench.against_base(WORK, Side(CODE, WORK, "python"), confirm.plan(1), budget, lambda _: False)
     assert (len(runs.base), len(runs.head), runs.paired) == (6, 6, False)
 
 
 def test_a_drift_that_pairs_cannot_settle_widens_nothing():
     runs = fresh(FakeBench(drifting()), flagged=12)
-    assert (len(runs.base), runs.paired) == (7, False)
+    assert (len(runs.base), runs.paired) == (8, False)
+
+
+def test_what_the_plans_launches_leave_open_gets_the_most_of_them(capsys):
+    asked = []
+    bench = FakeBench(drifting(drift=0.0))
+    runs = fresh(bench, left_open=lambda made: asked.append(len(made.base)) or True)
+    assert (len(runs.base), len(runs.head), runs.first, runs.paired, asked) == (10, 10, 6, False, [6])
+    assert [job.side for job in bench.jobs] == confirm.schedule(10)
+    assert "8 more fresh runs, since these leave it open" in capsys.readouterr().err
+
+
+def test_a_second_look_without_time_for_it_leaves_the_first():
+    bench = FakeBench(drifting(drift=0.0), seconds=10.0)
+    runs = fresh(bench, minutes=3.0, left_open=lambda _: bench.seconds.update({WORKLOAD: 40.0}) or True)
+    assert (len(runs.base), len(runs.head), runs.first) == (6, 6, 0)
 
 
 def test_what_the_budget_has_no_time_for_is_not_begun():

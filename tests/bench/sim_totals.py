@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ai_prof.gate.model import WorkloadVerdict
+    from ai_prof.gate.screen import Prior
 
-    Again = Callable[["Farm", str, np.ndarray, np.ndarray, int], decide.Fresh]
+    Again = Callable[["Drawn", "Flagged"], decide.Fresh]
 
 WORKLOADS, SESSIONS, RUNS = 8, 10, 3
 CENTRES = {
@@ -162,18 +163,42 @@ class Count:
         return f"{self.found / self.builds:.2f}"
 
 
-def confirmed(farm: Farm, name: str, now: np.ndarray, moved: np.ndarray, flagged: int) -> decide.Fresh:
-    """Fresh launches of base and head in the session of the candidate."""
-    k = confirm.plan(flagged).launches
+@dataclass
+class Flagged:
+    """The workload numbered `index`, one of `of` that were flagged."""
+
+    index: int
+    of: int
+    verdict: WorkloadVerdict
+    priors: dict[str, Prior]
+
+
+def confirmed(build: Drawn, flagged: Flagged) -> decide.Fresh:
+    """Fresh launches of base and head in the session of the candidate, more where the first leave it open."""
+    first = confirm.plan(flagged.of).launches
+    made = _interleaved(build, flagged, first)
+    verdict, priors = flagged.verdict, flagged.priors
+    if first == confirm.MAX_LAUNCHES or not decide.left_open(
+        verdict, made, flagged.of, rules=Rules(), priors=priors
+    ):
+        return made
+    more = _interleaved(build, flagged, confirm.MAX_LAUNCHES - first)
+    return decide.Fresh(base=made.base + more.base, head=made.head + more.head, first=first)
+
+
+def _interleaved(build: Drawn, flagged: Flagged, k: int) -> decide.Fresh:
+    """Launches of both sides, `k` each."""
+    name, now = flagged.verdict.workload, build.now[flagged.index]
     return decide.Fresh(
-        base=runs(name, now + farm.launches(k), "now"),
-        head=runs(name, now + moved + farm.launches(k), "now", k),
+        base=runs(name, now + build.farm.launches(k), "now"),
+        head=runs(name, now + build.moved[flagged.index] + build.farm.launches(k), "now", k),
     )
 
 
-def repeated(farm: Farm, name: str, now: np.ndarray, moved: np.ndarray, _: int) -> decide.Fresh:
+def repeated(build: Drawn, flagged: Flagged) -> decide.Fresh:
     """Fresh launches of the candidate alone, where base can't be built."""
-    return decide.Fresh(head=runs(name, now + moved + farm.launches(RUNS), "now", RUNS))
+    now = build.now[flagged.index] + build.moved[flagged.index]
+    return decide.Fresh(head=runs(flagged.verdict.workload, now + build.farm.launches(RUNS), "now", RUNS))
 
 
 @dataclass
@@ -216,9 +241,7 @@ def gate(build: Drawn, again: Again, count: Count) -> None:
         for i, name in enumerate(names)
     ]
     flagged = [i for i, verdict in enumerate(verdicts) if verdict.flagged]
-    fresh = {
-        names[i]: again(build.farm, names[i], build.now[i], build.moved[i], len(flagged)) for i in flagged
-    }
+    fresh = {names[i]: again(build, Flagged(i, len(flagged), verdicts[i], priors)) for i in flagged}
     settled = decide.settle(verdicts, fresh, rules={}, priors=priors)
     count.builds += 1
     count.flagged += len(flagged)

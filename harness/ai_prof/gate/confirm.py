@@ -2,7 +2,8 @@
 
 All launches are fresh and interleaved, so under "no change" their labels are exchangeable, whatever the
 screen selected: the false alarms of the whole build stay below alpha. The p-values are exact, by
-enumeration of all C(2k, k) labellings.
+enumeration of all C(2k, k) labellings. Where they leave a workload open, more are made and all are looked
+at once more: each look spends half of alpha.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ai_prof.gate.model import Run
 
 WANDERS = 1999  # random orders that a wandering one is held against
+LOOKS = 2  # at the plan's launches, and at the most of them: alpha is shared out (Bonferroni)
 
 Side = Literal["base", "head"]
 
@@ -38,7 +40,8 @@ MAX_LAUNCHES = 10  # C(20, 10) = 184,756 relabellings are still enumerated in we
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """`launches` a side settle `flagged` workloads at `alpha`; `p_min` is the smallest p they reach.
 
-    `paired`: the i-th launch of base and the i-th of head, neighbours in the schedule, are one pair.
+    `paired`: the i-th launch of base and the i-th of head, neighbours in the schedule, are one pair. What
+    decides for pairs is not how far base and head are apart, so they are the only look.
     """
 
     flagged: int
@@ -48,13 +51,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     paired: bool = False
 
     @property
+    def looks(self) -> int:
+        """How many looks alpha is shared by."""
+        return 1 if self.paired else LOOKS
+
+    @property
     def reachable(self) -> bool:
         """Whether such a plan can fail a build at all."""
-        return self.p_min <= self.alpha / self.flagged
+        return self.looks * self.p_min <= self.alpha / self.flagged
 
 
 def plan(flagged: int, alpha: float = 0.01) -> Plan:
-    """The fewest launches k a side with 2 / C(2k, k) <= alpha / flagged.
+    """The fewest launches k a side with 2 / C(2k, k) <= alpha / flagged in the first of both looks.
 
     The smallest p is 1 / C(2k, k). A second labelling, the mirrored one, ties with it wherever another
     metric moved as clearly the other way (kernels slower, gaps shorter), hence the 2. Raises UsageError where
@@ -64,9 +72,9 @@ def plan(flagged: int, alpha: float = 0.01) -> Plan:
         raise UsageError(f"cannot plan for {flagged} flagged workloads at alpha {alpha}: alpha is in 0..1")
     for launches in range(MIN_LAUNCHES, MAX_LAUNCHES + 1):
         p_min = 1 / math.comb(2 * launches, launches)
-        if 2 * p_min <= alpha / flagged:
+        if 2 * LOOKS * p_min <= alpha / flagged:
             return Plan(flagged=flagged, alpha=alpha, launches=launches, p_min=p_min)
-    most = math.floor(alpha * math.comb(2 * MAX_LAUNCHES, MAX_LAUNCHES) / 2)
+    most = math.floor(alpha * math.comb(2 * MAX_LAUNCHES, MAX_LAUNCHES) / 2 / LOOKS)
     raise UsageError(
         f"{flagged} flagged workloads can't be settled at alpha {alpha:g}: {MAX_LAUNCHES} launches a side "
         f"settle at most {most}; raise alpha or gate fewer workloads at once"
@@ -104,7 +112,7 @@ def schedule(launches: int) -> list[Side]:
 def compare(
     base: Sequence[Run], head: Sequence[Run], rules: Rules, plan: Plan, places: Sequence[Pair] = ()
 ) -> list[Comparison]:
-    """Compare every total that all launches have; `p_joint` is max-T's p over the workload's metrics.
+    """Compare every total that all launches have; `p_joint` is max-T's p over its metrics, times the looks.
 
     `places` are the flagged places of the aligned profile: they join the family as any other metric.
 
@@ -131,12 +139,18 @@ def compare(
     joint = worse.copy()
     if alone.any():
         joint[alone] = max_t(values[alone], len(base), directions[alone], paired=plan.paired)[1]
-    level = plan.alpha / plan.flagged / max(1, int(alone.sum()))
+    level = plan.alpha / plan.flagged / plan.looks / max(1, int(alone.sum()))
     compared = [
         _shift(pair, (float(p), float(q)), level, paired=plan.paired)
         for pair, p, q in zip(pairs, worse, better, strict=True)
     ]
-    return with_joint(compared, [float(p) for p in joint])
+    return with_joint(compared, np.minimum(plan.looks * joint, 1.0).tolist())
+
+
+def together(first: Sequence[Comparison], second: Sequence[Comparison]) -> list[Comparison]:
+    """The second look, at all launches, with the smaller p of both: each look is corrected for the other."""
+    earlier = {item.metric.key: item.p_joint for item in first}
+    return with_joint(second, [min(item.p_joint, earlier.get(item.metric.key, 1.0)) for item in second])
 
 
 def max_t(values: F64, base: int, directions: I64, *, paired: bool = False) -> tuple[F64, F64]:

@@ -20,6 +20,7 @@ from ai_prof.gate.model import Acceptance, Cell, Evidence, Reason, Run, Workload
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ai_prof.gate.comparison import Comparison
     from ai_prof.gate.screen import Prior
     from ai_prof.timeline.profile import Profile
 
@@ -29,6 +30,7 @@ __all__ = [
     "Fresh",
     "build",
     "by_strength",
+    "left_open",
     "of_same_code",
     "screen_workload",
     "settle",
@@ -37,6 +39,7 @@ __all__ = [
 
 ALPHA = 0.01
 REPEATED_TESTS = 2  # totals and places, each by a test of its own
+NEAR = 0.2  # a p above this is not near enough to alpha for more launches to settle it
 
 
 class Fresh(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,12 +48,14 @@ class Fresh(msgspec.Struct, frozen=True, kw_only=True):
     `base` and `head`: k each by `confirm.schedule`; `order` counts through both.
     With no `base` (it can't be run again) `head` holds as many fresh runs of the candidate as the screen
     had, and `no_base` says why. `paired`: the launches drifted, so more were made, to compare pair by pair.
+    `first`: so many a side left it open, so more were made, and all are looked at; 0 where that was not so.
     `accepted_at_base` is what of the stored baseline was accepted at base already, and is in its runs.
     """
 
     base: list[Run] = []
     head: list[Run] = []
     paired: bool = False
+    first: int = 0
     no_base: str = ""
     accepted_at_base: list[Acceptance] = []
 
@@ -119,6 +124,28 @@ def settle(  # noqa: PLR0913 - all that a comparison rests on
     return [explained(verdict, profiles) for verdict in done]
 
 
+def left_open(  # noqa: PLR0913 - all that a comparison rests on
+    verdict: WorkloadVerdict,
+    runs: Fresh,
+    flagged: int,
+    *,
+    rules: Rules,
+    priors: Mapping[str, Prior],
+    alpha: float = ALPHA,
+    profiles: Mapping[str, Profile] = NO_PROFILES,
+) -> bool:
+    """Whether more launches may settle what a first look at fresh runs of base and head leaves open.
+
+    They may where something is worse by a p that is near alpha and not below it, and no count fails anyway.
+    `flagged` workloads share alpha.
+    """
+    if disturbed(verdict, (*runs.base, *runs.head)) is not None:
+        return False
+    plan = confirm.planned(flagged, alpha, (len(runs.base), len(runs.head)))
+    found = _evidence(verdict, runs, rules, plan, priors, profiles)
+    return not found.structure.worse and alpha / flagged < found.p <= NEAR
+
+
 def by_strength(verdicts: Sequence[WorkloadVerdict]) -> list[WorkloadVerdict]:
     """The flagged ones, strongest first: changed counts, then places that grew, then the smallest p."""
 
@@ -144,15 +171,20 @@ def _evidence(  # noqa: PLR0913, PLR0917 - all that a comparison rests on
     first = profile_cells.examine(sound, verdict.candidate_runs, profiles, rules, provisional=provisional)
     first = acceptance.leave_out_places(first, accepted, rules)
     if runs.base:
-        places = profile_cells.pairs(first, runs.base, runs.head, profiles, rules)
         share = quantile_of(sound, (*runs.base, *runs.head))
-        head = summarised(runs.head, share)
+
+        def look(base: Sequence[Run], launches: int) -> list[Comparison]:
+            head = runs.head[:launches]
+            places = profile_cells.pairs(first, runs.base[:launches], head, profiles, rules)
+            old, new = summarised(base[:launches], share), summarised(head, share)
+            return confirm.compare(old, new, rules, plan, places)
+
+        def looks(base: Sequence[Run]) -> list[Comparison]:
+            last = look(base, len(runs.head))
+            return confirm.together(look(base, runs.first), last) if runs.first else last
+
         found, totals = reading.read(
-            runs.base,
-            runs.head,
-            lambda base: confirm.compare(summarised(base, share), head, rules, plan, places),
-            rules,
-            acceptance.not_in(runs.accepted_at_base, accepted),
+            runs.base, runs.head, looks, rules, acceptance.not_in(runs.accepted_at_base, accepted)
         )
         totals = replace(totals, hidden=profile_cells.hidden(first, runs.head, profiles))
         return _Settled(Evidence.CONFIRMED, totals, found)
@@ -249,6 +281,8 @@ def _settled_notes(verdict: WorkloadVerdict, runs: Fresh, found: _Settled) -> li
     if differed and differed.isdisjoint(change.name for change in counted.changes):
         said.append("the counts that differ from the baseline don't differ from base run again")
     trend = confirm.trend(runs.base, runs.head, found.totals.rules)
+    if runs.first:
+        said.append(f"{runs.first} launches a side left it open: {len(runs.head)} were made")
     if runs.paired:
         said.append(f"launches drifted with their order: {len(runs.base)} pairs were made and compared")
     elif trend is not None:

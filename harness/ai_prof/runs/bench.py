@@ -7,14 +7,17 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ai_prof.gate import confirm
 from ai_prof.gate.decide import Fresh
 from ai_prof.runs.base import BaseError, Side
 from ai_prof.runs.launch import OWN_FAULTS, Job
 from ai_prof.runs.measure import Plan, durations, measure
+from ai_prof.say import say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ai_prof.gate.metrics import Rules
@@ -69,17 +72,23 @@ class Bench:
         return self._each(workloads, runs, "baseline")
 
     def against_base(
-        self, workload: Workload, base: Side, plan: confirm.Plan, rules: Rules, budget: Budget
+        self,
+        workload: Workload,
+        base: Side,
+        plan: confirm.Plan,
+        budget: Budget,
+        left_open: Callable[[Fresh], bool],
     ) -> Fresh:
         """Fresh runs of base (without the fault) and head, interleaved, as far as the budget goes.
 
-        Where latency drifts with their order, more are made, to be compared pair by pair. They end where head
-        fails by itself. Raises BaseError where base does not run.
+        Where latency drifts with their order, more are made, to be compared pair by pair; where the plan's
+        leave the workload open, more to look at all of them. They end where head fails by itself. Raises
+        BaseError where base does not run.
         """
         head = Side(self.checkout, workload, self.pythons[workload.name])
         order = confirm.schedule(confirm.MAX_LAUNCHES)
         made: dict[str, list[Run]] = {"base": [], "head": []}
-        wanted, widened, done = 2 * plan.launches, False, 0
+        wanted, done, first, paired = 2 * plan.launches, 0, 0, False
         while done < wanted:
             sides = order[done : min(done + BLOCK, wanted)]
             # What cannot be finished is not begun; what was begun goes on while there is time.
@@ -96,12 +105,17 @@ class Bench:
                 raise BaseError(f"base does not run here ({broken.detail})")
             if any(run.problem in OWN_FAULTS for run in made["head"]):
                 break
-            if done == wanted and not widened and self._drifts(made, plan, rules):
-                wanted, widened = len(order), True
-        whole = done == wanted
-        if widened and not whole:  # the plan's own launches stand by themselves
+            if done == 2 * plan.launches < len(order):
+                paired = self._drifts(made, plan, workload.rules)
+                first = plan.launches if not paired and left_open(_fresh(made)) else 0
+                if paired or first:
+                    wanted = len(order)
+                    why = "they drift" if paired else "these leave it open"
+                    say(f"{workload.name}: {wanted - done} more fresh runs, since {why}")
+        if done < wanted:  # the plan's own launches stand by themselves
             made = {side: runs[: plan.launches] for side, runs in made.items()}
-        return Fresh(base=made["base"], head=made["head"], paired=widened and whole)
+            first, paired = 0, False
+        return msgspec.structs.replace(_fresh(made), paired=paired, first=first)
 
     def again(self, workload: Workload, runs: int) -> Fresh:
         """As many fresh runs of the candidate again, where base cannot be run."""
@@ -158,3 +172,7 @@ class Bench:
         runs = measure(plan)
         self.seconds |= durations(folder)
         return runs
+
+
+def _fresh(made: Mapping[str, list[Run]]) -> Fresh:
+    return Fresh(base=made["base"], head=made["head"])

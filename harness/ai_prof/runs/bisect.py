@@ -134,15 +134,14 @@ def _compare(bench: Bench, base: Side, head: Side, metric: str, alpha: float) ->
     name, rules = head.workload.name, head.workload.rules
     of_head = replace(bench, checkout=head.checkout, pythons={name: head.python})
     plan = confirm.plan(1, alpha)
-    fresh = of_head.against_base(head.workload, base, plan, rules, Budget(math.inf))
+    bisected, priors = decide.unscreened(name, "bisected"), table_priors(head.workload.device)
+
+    def left_open(made: decide.Fresh) -> bool:
+        return decide.left_open(bisected, made, 1, rules=rules, priors=priors, alpha=alpha)
+
+    fresh = of_head.against_base(head.workload, base, plan, Budget(math.inf), left_open)
     _check(fresh.head)
-    (verdict,) = decide.settle(
-        [decide.unscreened(name, "bisected")],
-        {name: fresh},
-        rules={name: rules},
-        priors=table_priors(head.workload.device),
-        alpha=alpha,
-    )
+    (verdict,) = decide.settle([bisected], {name: fresh}, rules={name: rules}, priors=priors, alpha=alpha)
     if verdict.reason is Reason.INVALID_ENVIRONMENT:
         raise EnvironmentInvalidError(f"{name} was disturbed: {verdict.why}")
     rows = {each.name: each for each in verdict.structure} | {cell.metric: cell for cell in verdict.cells}

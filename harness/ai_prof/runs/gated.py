@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from ai_prof.gate.decide import Fresh
     from ai_prof.gate.metrics import Backend
     from ai_prof.gate.model import Run
     from ai_prof.runs.checkout import Checkout
@@ -356,7 +357,19 @@ def _measure(
         verdict.baseline = stored[name].provenance() if name in stored else {}
         build.workloads.append(verdict)
     flagged = decide.by_strength(build.workloads)
-    fresh = settler.fresh(flagged) if flagged else {}
+
+    def left_open(verdict: WorkloadVerdict, made: Fresh) -> bool:
+        return decide.left_open(
+            verdict,
+            made,
+            settler.family or len(flagged),
+            rules=rules[verdict.workload],
+            priors=priors,
+            alpha=request.alpha,
+            profiles=profiles | profiles_of((*made.base, *made.head)),
+        )
+
+    fresh = settler.fresh(flagged, left_open) if flagged else {}
     profiles |= profiles_of(run for each in fresh.values() for run in (*each.base, *each.head))
     measured = Measured(build=build, fresh=fresh, rules=rules, priors=priors, fail_on=request.fail_on)
     return measured, profiles

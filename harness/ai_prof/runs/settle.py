@@ -17,12 +17,14 @@ from ai_prof.runs.stored import LOCAL
 from ai_prof.say import say
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from ai_prof.gate.model import Acceptance, WorkloadVerdict
     from ai_prof.runs.stored import Stored
     from ai_prof.runs.workloads import Workload
+
+    LeftOpen = Callable[[WorkloadVerdict, Fresh], bool]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +49,10 @@ class Settler:
     own_baselines: Path | None = None
     notes: list[str] = field(default_factory=list)
 
-    def fresh(self, flagged: Sequence[WorkloadVerdict]) -> dict[str, Fresh]:
+    def fresh(self, flagged: Sequence[WorkloadVerdict], left_open: LeftOpen) -> dict[str, Fresh]:
         """The fresh runs of the flagged workloads, in the order given, as far as the budget goes.
+
+        More are made of those that `left_open` says their first ones leave open.
 
         What the budget was spent on stands in `notes`, why a workload could not be settled in its verdict's.
         Building base is no part of it.
@@ -57,7 +61,7 @@ class Settler:
         bases = [self._base(verdict) for verdict in flagged]
         budget = Budget(self.minutes)
         made = {
-            verdict.workload: self._one(verdict, base, plan, budget)
+            verdict.workload: self._one(verdict, base, plan, budget, left_open)
             for verdict, base in zip(flagged, bases, strict=True)
         }
         if self.bases.build is None and any(self._elsewhere(base) for base in bases):
@@ -78,7 +82,12 @@ class Settler:
         return own or self.bench.checkout.is_exactly(self._commit(verdict))
 
     def _one(
-        self, verdict: WorkloadVerdict, base: Side | BaseError, plan: confirm.Plan, budget: Budget
+        self,
+        verdict: WorkloadVerdict,
+        base: Side | BaseError,
+        plan: confirm.Plan,
+        budget: Budget,
+        left_open: LeftOpen,
     ) -> Fresh:
         """The fresh runs of one workload; its verdict notes why there are none or too few."""
         name = verdict.workload
@@ -88,7 +97,14 @@ class Settler:
             return self._again(verdict, str(base), spent, budget)
         try:
             self._say(f"{name}: {2 * plan.launches} fresh runs of {_named(base)} and of this tree settle it")
-            fresh = self.bench.against_base(workload, base, plan, workload.rules, budget)
+            at_base = self._accepted_at(base, name)
+            fresh = self.bench.against_base(
+                workload,
+                base,
+                plan,
+                budget,
+                lambda made: left_open(verdict, msgspec.structs.replace(made, accepted_at_base=at_base)),
+            )
         except BaseError as error:
             return self._again(verdict, str(error), spent, budget)
         failed = any(run.problem is not None for run in fresh.head)
@@ -99,7 +115,7 @@ class Settler:
                 f"{name}: {_named(base)} has no such workload, so this tree's was run on both sides: "
                 "what it does by itself could not differ"
             )
-        return msgspec.structs.replace(fresh, accepted_at_base=self._accepted_at(base, name))
+        return msgspec.structs.replace(fresh, accepted_at_base=at_base)
 
     def _accepted_at(self, base: Side, name: str) -> list[Acceptance]:
         """What was accepted of the stored baseline and is in base's code.

@@ -109,7 +109,8 @@ def test_a_folder_without_git_is_told_to_begin_one(
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     for begin in ("git init && ", ""):
         assert main(["init", "--device", "cuda"]) == 0
-        assert f"next: {begin}git add . && git commit" in capsys.readouterr().out
+        named = "workloads pyproject.toml noxfile.py .github"
+        assert f"next: {begin}git add {named} && git commit" in capsys.readouterr().out
         subprocess.run(["git", "init", "-q"], check=True)
 
 

@@ -50,8 +50,8 @@ def run(args: argparse.Namespace) -> int:
     """Write the files, say what was written and what was kept."""
     device = args.device if args.device != "auto" else "cuda" if gpu_count() else "opencl"
     wanted = requirement(device)
-    said = []
-    for name, text in contents(device, wanted).items():
+    said, made = [], contents(device, wanted)
+    for name, text in made.items():
         place = Path.cwd() / name
         if place.exists() or place.is_symlink():
             say(f"kept {name}, which is there already")
@@ -64,7 +64,8 @@ def run(args: argparse.Namespace) -> int:
     for hint in said:
         say(hint)
     begin = "" if git(Path.cwd(), "rev-parse", "--git-dir") else "git init && "
-    print(f'next: {begin}git add . && git commit -m "Gate this repository"')
+    ours = " ".join(dict.fromkeys(name.partition("/")[0] for name in made))  # a virtual environment isn't
+    print(f'next: {begin}git add {ours} && git commit -m "Gate this repository"')
     print("then: pip install nox; nox -s profile, and nox -s profile -- --regress tiny to see it fail")
     return 0
 

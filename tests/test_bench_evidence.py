@@ -7,6 +7,7 @@ import re
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -89,6 +90,21 @@ def test_a_tiny_matrix_is_built_once_and_gone_on_with(tmp_path, monkeypatch):
     before = raw.read_bytes()
     faults.run(request, plan, raw, 60.0, forked=False)  # nothing is missing
     assert raw.read_bytes() == before
+
+
+def test_what_base_settled_is_made_anew_for_another_sentence_alone():
+    scene = SimpleNamespace(machine_key="m", ready=[w for w in WORKLOADS if w.name == "cl_tiny"])
+    said = "An iteration takes 50 ms longer: the device works 52 ms longer."
+    rows = [row(cell.fault, said=said) for cell in faults.cells(PLAN, scene.ready) if cell.fault]
+    rows += [row(None, Reason.PASS), row("stall=1", Reason.PASS), row("slow=1", said=said)]
+    rows.append(row("slow=0.25", said=said, evidence=Evidence.REPEATED))
+    never, again = faults.missing(PLAN, scene, rows)
+    assert never == []
+    unnamed = {
+        f"{fault}={x:g}" for fault in ("stall", "sync", "tiny") for x in PLAN.strengths["cl_tiny"][fault]
+    }
+    assert again[-1].fault == "slow=0.25"  # named, and to be settled with base
+    assert {cell.fault for cell in again[:-1]} == unnamed - {"stall=1"}  # which base did not find
 
 
 def test_what_has_no_verdict_is_tried_again():

@@ -5,9 +5,10 @@
 Makes the builds of `faults.toml` that have no verdict on this machine yet: those without a fault first, then
 the usual strengths, then the weak ones. These are settled by fresh runs of head alone where the baseline is
 of another commit, which takes a third of the time; last come those that were, anew with that commit as base,
-what was missed or not named first ahead. HEAD is measured, in a checkout of its own, so that base can be run
-again; a missing baseline is recorded by a workload's first build. The raw figures are written after each
-build, docs/faults.md at the end: a call that is ended early loses one build, and the next one goes on.
+what was missed or not named first ahead. What base settled is made anew where its report named something
+else, since sentences change. HEAD is measured, in a checkout of its own, so that base can be run again; a
+missing baseline is recorded by a workload's first build. The raw figures are written after each build,
+docs/faults.md at the end: a call that is ended early loses one build, and the next one goes on.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Missing(NamedTuple):
     """The builds that were never made, and those to be made anew with base."""
 
     never: list[Cell]
-    alone: list[Cell]
+    again: list[Cell]
 
 
 def cells(plan: Plan, workloads: Iterable[Workload]) -> list[Cell]:
@@ -115,12 +116,19 @@ def missing(plan: Plan, scene: Scene, rows: Iterable[fault_page.Row]) -> Missing
     """The cells that can be run here and have no verdict of this kind of machine, or one of head alone.
 
     Of the latter those come first whose fault was not found, or not named first, and is not a weaker one.
+    What base settled is made anew only where its fault was found and not named, never until it is found.
     """
     done = {row.key: row for row in fault_page.latest(rows) if row.done}
-    found = [(done.get((scene.machine_key, *cell)), cell) for cell in cells(plan, scene.ready)]
-    alone = [(row, cell) for row, cell in found if row is not None and row.evidence is Evidence.REPEATED]
-    alone.sort(key=lambda each: plan.named(each[0]) or plan.weak(each[0]))
-    return Missing([cell for row, cell in found if row is None], [cell for _, cell in alone])
+    made = [(done.get((scene.machine_key, *cell)), cell) for cell in cells(plan, scene.ready)]
+    again = [(row, cell) for row, cell in made if row is not None and _better_settled(plan, row)]
+    again.sort(key=lambda each: plan.named(each[0]) or plan.weak(each[0]))
+    return Missing([cell for row, cell in made if row is None], [cell for _, cell in again])
+
+
+def _better_settled(plan: Plan, row: fault_page.Row) -> bool:
+    """Whether a build is worth another, with base: it had none, or its report named something else."""
+    unnamed = plan.found(row) and not plan.named(row) and not plan.weak(row)
+    return row.evidence is Evidence.REPEATED or unnamed
 
 
 def build(request: Request, cell: Cell, *, forked: bool) -> fault_page.Row:
@@ -149,8 +157,8 @@ def run(request: Request, plan: Plan, raw: Path, minutes: float, *, forked: bool
     """
     end = time.monotonic() + 60 * minutes
     rows, scene = load(raw), prepare(request)
-    never, alone = missing(plan, scene, rows)
-    todo = [*((cell, None) for cell in never), *((cell, request.build) for cell in alone)]
+    never, again = missing(plan, scene, rows)
+    todo = [*((cell, None) for cell in never), *((cell, request.build) for cell in again)]
     made: dict[tuple[str, str | None], float] = {}
     left = len(todo)
     with forks(scene, wanted=forked) as pythons:

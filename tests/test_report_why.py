@@ -277,8 +277,7 @@ def test_a_median_that_grew_otherwise_than_the_mean_is_told_beside_it():
     (latency,) = [each for each in workload.cells if each.metric == "iteration_ms"]
     latency.candidate = latency.baseline + 2.0
     assert cause.sentences(workload)[0].startswith(
-        "The mean iteration of the runs in the middle takes 4.576 ms longer, "
-        "the median one of all runs 2.000 ms longer: the device waits"
+        "An iteration takes 2.000 ms longer, the mean one of the runs in the middle 4.576 ms: the device "
     )
 
 

@@ -230,6 +230,9 @@ def _longer(latency: Cell | None, longer: float) -> str:
     end = ":" if shown else ", which may be chance;"
     if abs(typical - longer) <= APART * longer if shown else typical >= 0:
         return f"{'An' if shown else 'The mean'} iteration takes {_ms(longer)} longer{end}"
+    if shown and typical > 0:
+        took = f"An iteration takes {_ms(typical)} longer"
+        return f"{took}, the mean one of the runs in the middle {_ms(longer)}{end}"
     return (
         f"The mean iteration of the runs in the middle takes {_ms(longer)} longer, "
         f"the median one of all runs {_ms(abs(typical))} {_more(typical)}{end}"

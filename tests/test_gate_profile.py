@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gate_profiles import FLOORS, decode, findings, graph, train
 
-from ai_prof.gate.profile import compare, critical_value
+from ai_prof.gate.profile import adjusted_us, compare, critical_value
 from ai_prof.gate.profile_align import align
 from ai_prof.gate.profile_model import Threads, fit
 from ai_prof.timeline.evidence import evidence
@@ -117,6 +117,30 @@ def test_the_speed_of_a_host_is_no_delay_among_few_submissions(submits):
         program = graph(seed, submits)
         slow = [program.run(speed=abs(program.rng.normal(0, program.speed_sd))) for _ in range(3)]
         assert [result.finding for result in compare(program.runs(6), slow, FLOORS)] == [None] * 3
+
+
+@pytest.mark.parametrize("submits", FEW)
+def test_what_gets_faster_among_few_submissions_delays_no_other(submits):
+    """500 us less at the place that outweighs the others, which are of 100 us here as well."""
+    for seed in range(20):
+        program = graph(seed, submits)
+        program.host[list(submits)] = np.log(100)
+        old, new = program.runs(10, delays={0: 500.0}), program.runs(3)
+        assert not findings(compare(old, new, FLOORS))
+
+
+@pytest.mark.parametrize("submits", FEW)
+def test_fresh_runs_give_a_delay_among_few_submissions_its_size(submits):
+    """Their model is of both sides together, so half of them are the faster ones."""
+    sizes = []
+    for seed in range(10):
+        program = graph(seed, submits)
+        old = program.runs(6)
+        (found,) = findings(compare(old, program.runs(3, delays={0: 500.0}), FLOORS))
+        fresh = [*program.runs(6), *program.runs(6, delays={0: 500.0})]
+        times = adjusted_us(found, old[-1], fresh)
+        sizes.append(np.median(times[6:]) - np.median(times[:6]))
+    assert np.median(sizes) == pytest.approx(500, rel=0.15)
 
 
 def test_a_regression_spread_over_many_places_is_found_by_its_role():

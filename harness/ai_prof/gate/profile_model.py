@@ -154,10 +154,12 @@ def _tellers(threads: Threads) -> dict[int, Bools]:
 def _told(speed: F64, b: F64, at: Bools) -> F64:
     """What the positions `at` say of each run's speed, (R,): a median that follows no single one of them.
 
-    One alone says nothing, since it may be what changed. Of two the lower counts.
+    Each that is lacking says that there is none. So one alone tells nothing, since it may be what changed;
+    of two the nearer to none counts, whichever of them changed, and either way.
     """
-    if at.sum() == 1:
-        return np.zeros(len(speed))
+    lacking = TELLING - int(at.sum())
+    if lacking > 0:
+        return np.median(np.pad(speed[:, at], ((0, 0), (0, lacking))), axis=1)
     # Root weights: long positions say more of the speed, and one of them that changed says not all.
     weight = np.exp(b[at] / 2)
     if weight.max() > weight.sum() / TELLING:

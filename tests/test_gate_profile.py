@@ -143,6 +143,13 @@ def test_fresh_runs_give_a_delay_among_few_submissions_its_size(submits):
     assert np.median(sizes) == pytest.approx(500, rel=0.15)
 
 
+def test_a_place_that_outweighs_all_others_is_doubted_where_a_thread_takes_over():
+    b = np.log([2000.0, 60.0, 40.0, 30.0, 50.0])
+    for thread in ([0, 0, 0, 0, 0], [0, 0, 0, 0, 1]):
+        threads = Threads(np.array(thread), np.roll(thread, 1))
+        assert fit(np.tile(b, (3, 1)), threads).unlike[0] == 0.1
+
+
 def test_a_regression_spread_over_many_places_is_found_by_its_role():
     program = decode(5)
     role = np.bincount(program.roles).argmax()

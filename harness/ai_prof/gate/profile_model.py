@@ -172,8 +172,9 @@ def _unlike(b: F64, threads: Threads) -> F64:
     if len(b) < TELLING:
         return np.full(len(b), HOSTS)
     weight, unlike = np.exp(b / 2), np.zeros(len(b))
-    for at in _tellers(threads).values():
-        unlike[at & (weight > weight[at].sum() / TELLING)] = OUTWEIGHING
+    for thread, at in _tellers(threads).items():
+        held = at | (thread == ALL)  # a hand-over, which tells of no thread, is held against all that tell
+        unlike[held & (weight > weight[at].sum() / TELLING)] = OUTWEIGHING
     return unlike
 
 

@@ -140,3 +140,14 @@ def test_a_head_that_fails_ends_the_launches_of_both():
     priors = screen.table_priors("cuda")
     (final,) = decide.settle([flagged], {WORKLOAD: runs}, rules={}, priors=priors)
     assert (final.reason, final.why) == (Reason.FAILED, "still running after 60 s")
+
+
+@pytest.mark.parametrize("order", range(12, 19))
+def test_a_head_that_fails_among_the_launches_of_a_second_look_is_not_hidden(order):
+    failed = make_run(problem=Reason.FAILED, detail="still running after 60 s")
+    bench = FakeBench(lambda job: failed if job.side == "head" and job.order >= order else make_run())
+    runs = fresh(bench, left_open=lambda _: True)
+    flagged = decide.unscreened(WORKLOAD, "no baseline")
+    priors = screen.table_priors("cuda")
+    (final,) = decide.settle([flagged], {WORKLOAD: runs}, rules={}, priors=priors)
+    assert (final.reason, final.why) == (Reason.FAILED, "still running after 60 s")

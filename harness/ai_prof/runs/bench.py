@@ -82,14 +82,14 @@ class Bench:
         """Fresh runs of base (without the fault) and head, interleaved, as far as the budget goes.
 
         Where latency drifts with their order, more are made, to be compared pair by pair; where the plan's
-        leave the workload open, more to look at all of them. They end where head fails by itself. Raises
-        BaseError where base does not run.
+        leave the workload open, more to look at all of them. They end where head fails by itself, whenever it
+        does. Raises BaseError where base does not run.
         """
         head = Side(self.checkout, workload, self.pythons[workload.name])
         order = confirm.schedule(confirm.MAX_LAUNCHES)
         made: dict[str, list[Run]] = {"base": [], "head": []}
-        wanted, done, first, paired = 2 * plan.launches, 0, 0, False
-        while done < wanted:
+        wanted, done, first, paired, failed = 2 * plan.launches, 0, 0, False, False
+        while done < wanted and not failed:
             sides = order[done : min(done + BLOCK, wanted)]
             # What cannot be finished is not begun; what was begun goes on while there is time.
             needed = wanted - done if done in {0, 2 * plan.launches} else len(sides)
@@ -103,16 +103,15 @@ class Bench:
             broken = next((run for run in made["base"] if run.problem in OWN_FAULTS), None)
             if broken is not None:
                 raise BaseError(f"base does not run here ({broken.detail})")
-            if any(run.problem in OWN_FAULTS for run in made["head"]):
-                break
-            if done == 2 * plan.launches < len(order):
+            failed = any(run.problem in OWN_FAULTS for run in made["head"])
+            if not failed and done == 2 * plan.launches < len(order):
                 paired = self._drifts(made, plan, workload.rules)
                 first = plan.launches if not paired and left_open(_fresh(made)) else 0
                 if paired or first:
                     wanted = len(order)
                     why = "they drift" if paired else "these leave it open"
                     say(f"{workload.name}: {wanted - done} more fresh runs, since {why}")
-        if done < wanted:  # the plan's own launches stand by themselves
+        if done < wanted and not failed:  # the plan's own launches stand by themselves
             made = {side: runs[: plan.launches] for side, runs in made.items()}
             first, paired = 0, False
         return msgspec.structs.replace(_fresh(made), paired=paired, first=first)

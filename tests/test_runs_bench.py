@@ -48,6 +48,11 @@ def fresh(bench: FakeBench, minutes: float = 20.0, flagged: int = 1, left_open=l
     return bench.against_base(WORK, base, confirm.plan(flagged), Budget(minutes), left_open)
 
 
+def verdict_of(runs: decide.Fresh):
+    flagged = decide.unscreened(WORKLOAD, "no baseline")
+    return decide.settle([flagged], {WORKLOAD: runs}, rules={}, priors=screen.table_priors("cuda"))[0]
+
+
 def drifting(slower: float = 1.0, drift: float = 0.01):
     machine = Machine(1, run_sd=0.001)
     return lambda job: machine.launch(
@@ -111,7 +116,18 @@ def test_what_the_plans_launches_leave_open_gets_the_most_of_them(capsys):
 def test_a_second_look_without_time_for_it_leaves_the_first():
     bench = FakeBench(drifting(drift=0.0), seconds=10.0)
     runs = fresh(bench, minutes=3.0, left_open=lambda _: bench.seconds.update({WORKLOAD: 40.0}) or True)
-    assert (len(runs.base), len(runs.head), runs.first) == (6, 6, 0)
+    assert (len(runs.base), len(runs.head), runs.first) == (6, 6, 6)
+    assert "6 launches a side left it open, and no more could be made" in verdict_of(runs).notes
+
+
+@pytest.mark.parametrize("order", [12, 16, 19])
+def test_a_base_that_fails_among_the_launches_of_a_second_look_leaves_the_first(order):
+    failed = make_run(problem=Reason.FAILED, detail="out of memory")
+    made = drifting(drift=0.0)
+    bench = FakeBench(lambda job: failed if job.side == "base" and job.order >= order else made(job))
+    runs = fresh(bench, left_open=lambda _: True)
+    assert (len(runs.base), len(runs.head), runs.first) == (6, 6, 6)
+    assert verdict_of(runs).reason is Reason.PASS
 
 
 def test_what_the_budget_has_no_time_for_is_not_begun():
@@ -136,9 +152,7 @@ def test_a_head_that_fails_ends_the_launches_of_both():
     bench = FakeBench(lambda job: failed if job.side == "head" else make_run())
     runs = fresh(bench)
     assert len(bench.jobs) == 4
-    flagged = decide.unscreened(WORKLOAD, "no baseline")
-    priors = screen.table_priors("cuda")
-    (final,) = decide.settle([flagged], {WORKLOAD: runs}, rules={}, priors=priors)
+    final = verdict_of(runs)
     assert (final.reason, final.why) == (Reason.FAILED, "still running after 60 s")
 
 
@@ -147,7 +161,5 @@ def test_a_head_that_fails_among_the_launches_of_a_second_look_is_not_hidden(ord
     failed = make_run(problem=Reason.FAILED, detail="still running after 60 s")
     bench = FakeBench(lambda job: failed if job.side == "head" and job.order >= order else make_run())
     runs = fresh(bench, left_open=lambda _: True)
-    flagged = decide.unscreened(WORKLOAD, "no baseline")
-    priors = screen.table_priors("cuda")
-    (final,) = decide.settle([flagged], {WORKLOAD: runs}, rules={}, priors=priors)
+    final = verdict_of(runs)
     assert (final.reason, final.why) == (Reason.FAILED, "still running after 60 s")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ai_prof.bounds import Count
 from ai_prof.gate import acceptance, confirm, drift, judge, notes, profile_cells, reading, repeated, structure
 from ai_prof.gate.comparison import holm
 from ai_prof.gate.conclude import FAIL_ON, build
@@ -48,16 +49,21 @@ class Fresh(msgspec.Struct, frozen=True, kw_only=True):
     `base` and `head`: k each by `confirm.schedule`; `order` counts through both.
     With no `base` (it can't be run again) `head` holds as many fresh runs of the candidate as the screen
     had, and `no_base` says why. `paired`: the launches drifted, so more were made, to compare pair by pair.
-    `first`: so many a side left it open, so more were made, and all are looked at; 0 where that was not so.
+    `first`: so many a side left it open; where more could be made, all are looked at. 0 where it was settled.
     `accepted_at_base` is what of the stored baseline was accepted at base already, and is in its runs.
     """
 
     base: list[Run] = []
     head: list[Run] = []
     paired: bool = False
-    first: int = 0
+    first: Count = 0
     no_base: str = ""
     accepted_at_base: list[Acceptance] = []
+
+    @property
+    def looked_twice(self) -> bool:
+        """Whether there are more launches than those that left it open."""
+        return 0 < self.first < len(self.head)
 
 
 class _Settled(msgspec.Struct, frozen=True):
@@ -181,7 +187,7 @@ def _evidence(  # noqa: PLR0913, PLR0917 - all that a comparison rests on
 
         def looks(base: Sequence[Run]) -> list[Comparison]:
             last = look(base, len(runs.head))
-            return confirm.together(look(base, runs.first), last) if runs.first else last
+            return confirm.together(look(base, runs.first), last) if runs.looked_twice else last
 
         found, totals = reading.read(
             runs.base, runs.head, looks, rules, acceptance.not_in(runs.accepted_at_base, accepted)
@@ -282,7 +288,8 @@ def _settled_notes(verdict: WorkloadVerdict, runs: Fresh, found: _Settled) -> li
         said.append("the counts that differ from the baseline don't differ from base run again")
     trend = confirm.trend(runs.base, runs.head, found.totals.rules)
     if runs.first:
-        said.append(f"{runs.first} launches a side left it open: {len(runs.head)} were made")
+        more = f": {len(runs.head)} were made" if runs.looked_twice else ", and no more could be made"
+        said.append(f"{runs.first} launches a side left it open{more}")
     if runs.paired:
         said.append(f"launches drifted with their order: {len(runs.base)} pairs were made and compared")
     elif trend is not None:

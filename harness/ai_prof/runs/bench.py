@@ -83,7 +83,8 @@ class Bench:
 
         Where latency drifts with their order, more are made, to be compared pair by pair; where the plan's
         leave the workload open, more to look at all of them. They end where head fails by itself, whenever it
-        does. Raises BaseError where base does not run.
+        does. Raises BaseError where base does not run; where it failed later than the plan's launches, these
+        stand by themselves.
         """
         head = Side(self.checkout, workload, self.pythons[workload.name])
         order = confirm.schedule(confirm.MAX_LAUNCHES)
@@ -99,10 +100,12 @@ class Bench:
             side_of = {job.order: job.side for job in jobs}
             for run in self._measure(jobs, made, wanted - done - len(sides)):
                 made[side_of[run.order]].append(run)
-            done += len(sides)
             broken = next((run for run in made["base"] if run.problem in OWN_FAULTS), None)
+            if broken is not None and done >= 2 * plan.launches:
+                break
             if broken is not None:
                 raise BaseError(f"base does not run here ({broken.detail})")
+            done += len(sides)
             failed = any(run.problem in OWN_FAULTS for run in made["head"])
             if not failed and done == 2 * plan.launches < len(order):
                 paired = self._drifts(made, plan, workload.rules)
@@ -113,7 +116,7 @@ class Bench:
                     say(f"{workload.name}: {wanted - done} more fresh runs, since {why}")
         if done < wanted and not failed:  # the plan's own launches stand by themselves
             made = {side: runs[: plan.launches] for side, runs in made.items()}
-            first, paired = 0, False
+            paired = False
         return msgspec.structs.replace(_fresh(made), paired=paired, first=first)
 
     def again(self, workload: Workload, runs: int) -> Fresh:

@@ -231,6 +231,16 @@ def test_the_second_look_keeps_the_smaller_p_and_its_own_effect():
     assert all(c.p_joint <= 1 for c in (*first, *second))
 
 
+def test_what_a_later_launch_lacks_the_first_look_alone_tells():
+    base, head = Machine(3).pairs(10, slower=1.03)
+    head[8].metrics["copy_compute_overlap"] = base[7].metrics["kernel_time_ms"] = None
+    first = confirm.compare(base[:6], head[:6], Rules(), confirm.plan(1))
+    both = confirm.together(first, confirm.compare(base, head, Rules(), confirm.planned(1, 0.01, (10, 10))))
+    assert [c.metric.key for c in both] == [c.metric.key for c in first]
+    alone = {c.metric.key: c for c in both}
+    assert alone["kernel_time_ms"] == next(c for c in first if c.metric.key == "kernel_time_ms")
+
+
 def test_a_mean_between_two_modes_decides_nothing():
     low = [make_run(latency=2.0 + i / 1000, order=i, kernel_time=1.5) for i in range(6)]
     two = [

@@ -148,9 +148,15 @@ def compare(
 
 
 def together(first: Sequence[Comparison], second: Sequence[Comparison]) -> list[Comparison]:
-    """The second look, at all launches, with the smaller p of both: each look is corrected for the other."""
-    earlier = {item.metric.key: item.p_joint for item in first}
-    return with_joint(second, [min(item.p_joint, earlier.get(item.metric.key, 1.0)) for item in second])
+    """The second look, at all launches, with the smaller p of both: each look is corrected for the other.
+
+    What one of the later launches lacks, the first look alone tells.
+    """
+    both = {item.metric.key: item for item in first}
+    for item in second:
+        earlier = both.get(item.metric.key, item)
+        both[item.metric.key] = replace(item, p_joint=min(item.p_joint, earlier.p_joint))
+    return list(both.values())
 
 
 def max_t(values: F64, base: int, directions: I64, *, paired: bool = False) -> tuple[F64, F64]:

@@ -139,6 +139,23 @@ def test_what_is_settled_or_far_from_it_gets_no_second_look():
     assert not left_open(more)
 
 
+def test_one_metric_that_is_asked_for_is_left_open_whatever_else_fails():
+    """Latency is near, kernel time fails, and there is a kernel more: bisect may ask for latency."""
+    slower = [4.0, 4.1, 4.2, 4.3, 4.4, 4.5]
+    base = [make_run(latency=ms, kernel_time=3.0 + ms / 1000) for ms in slower]
+    head = [make_run(latency=ms + 0.35, kernel_time=3.3 + ms / 1000) for ms in slower]
+    for run in head:
+        run.structure["kernels"] = 101
+    verdict = decide.unscreened(WORKLOAD, "bisected")
+
+    def left_open(metric):
+        fresh = Fresh(base=base, head=head)
+        return decide.left_open(verdict, fresh, 1, rules=NO_RULES, priors=PRIORS, metric=metric)
+
+    asked = (None, "iteration_ms", "kernel_time_ms", "kernels")
+    assert [left_open(metric) for metric in asked] == [False, True, False, False]
+
+
 def test_a_confirmation_cut_short_settles_nothing():
     base, head = Machine(1).pairs(4, kernel_time=3.3)
     final = settled(screened(candidates(kernel_time=3.3)), Fresh(base=base[:3], head=head))

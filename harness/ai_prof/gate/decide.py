@@ -77,7 +77,12 @@ class _Settled(msgspec.Struct, frozen=True):
     @property
     def p(self) -> float:
         """The smallest joint p of what may fail the build; 1 where nothing may."""
-        return min((item.p_joint for item in self.totals.suspects()), default=1.0)
+        return min(self.suspected.values(), default=1.0)
+
+    @property
+    def suspected(self) -> dict[str, float]:
+        """The joint p of each metric that may fail the build."""
+        return {item.metric.key: item.p_joint for item in self.totals.suspects()}
 
 
 def settle(  # noqa: PLR0913 - all that a comparison rests on
@@ -139,17 +144,19 @@ def left_open(  # noqa: PLR0913 - all that a comparison rests on
     priors: Mapping[str, Prior],
     alpha: float = ALPHA,
     profiles: Mapping[str, Profile] = NO_PROFILES,
+    metric: str | None = None,
 ) -> bool:
     """Whether more launches may settle what a first look at fresh runs of base and head leaves open.
 
-    They may where something is worse by a p that is near alpha and not below it, and no count fails anyway.
-    `flagged` workloads share alpha.
+    They may where something is worse by a p that is near alpha and not below it, and no count fails anyway;
+    where one `metric` alone is asked for, whatever else fails. `flagged` workloads share alpha.
     """
     if disturbed(verdict, (*runs.base, *runs.head)) is not None:
         return False
     plan = confirm.planned(flagged, alpha, (len(runs.base), len(runs.head)))
     found = _evidence(verdict, runs, rules, plan, priors, profiles)
-    return not found.structure.worse and alpha / flagged < found.p <= NEAR
+    p = found.p if metric is None else found.suspected.get(metric, 1.0)
+    return alpha / flagged < p <= NEAR and (metric is not None or not found.structure.worse)
 
 
 def by_strength(verdicts: Sequence[WorkloadVerdict]) -> list[WorkloadVerdict]:

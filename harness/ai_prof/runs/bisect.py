@@ -137,7 +137,7 @@ def _compare(bench: Bench, base: Side, head: Side, metric: str, alpha: float) ->
     bisected, priors = decide.unscreened(name, "bisected"), table_priors(head.workload.device)
 
     def left_open(made: decide.Fresh) -> bool:
-        return decide.left_open(bisected, made, 1, rules=rules, priors=priors, alpha=alpha)
+        return decide.left_open(bisected, made, 1, rules=rules, priors=priors, alpha=alpha, metric=metric)
 
     fresh = of_head.against_base(head.workload, base, plan, Budget(math.inf), left_open)
     _check(fresh.head)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from ai_prof.gate.model import Reason
 from ai_prof.runs.base import BaseError, Side
 from ai_prof.runs.bench import Bench, Budget
 from ai_prof.runs.checkout import Checkout
+from ai_prof.runs.settle import Settler
 from ai_prof.runs.workloads import Workload
 
 CODE = Checkout(Path("/nowhere"), "abc", dirty=False)
@@ -128,6 +130,35 @@ def test_a_base_that_fails_among_the_launches_of_a_second_look_leaves_the_first(
     runs = fresh(bench, left_open=lambda _: True)
     assert (len(runs.base), len(runs.head), runs.first) == (6, 6, 6)
     assert verdict_of(runs).reason is Reason.PASS
+
+
+def test_a_second_look_leaves_those_that_come_after_their_first(capsys):
+    """Two workloads of 24 launches in 28 launches' time: the first may not take 8 more."""
+
+    def at_ten_seconds(job):
+        budgets[0].begun -= 10.0
+        return drifting(drift=0.0)(job)
+
+    budgets = []
+    bench = FakeBench(at_ten_seconds)
+    works = {name: msgspec.structs.replace(WORK, name=name) for name in ("a", "b")}
+    bench.pythons, bench.seconds = dict.fromkeys(works, "python"), dict.fromkeys(works, 10.0)
+    bases = SimpleNamespace(head=CODE, build="true", side=lambda work, _: Side(CODE, work, "python"))
+    settler = Settler(
+        bench=bench,
+        bases=bases,
+        workloads=works,
+        stored={},
+        against="abc",
+        runs=3,
+        alpha=0.01,
+        minutes=280 / 60,
+    )
+    make = bench.against_base
+    bench.against_base = lambda *given: budgets.insert(0, given[3]) or make(*given)
+    made = settler.fresh([decide.unscreened(name, "no baseline") for name in works], lambda *_: True)
+    assert [(len(runs.base), len(runs.head), runs.first) for runs in made.values()] == [(6, 6, 6)] * 2
+    assert "more fresh runs" not in capsys.readouterr().err
 
 
 def test_what_the_budget_has_no_time_for_is_not_begun():

@@ -30,10 +30,11 @@ BLOCK = 4  # launches between two looks at the clock: one ABBA
 
 @dataclass
 class Budget:
-    """The minutes that fresh runs may take, from now on."""
+    """The minutes that fresh runs may take, from now on; `kept_s` of them for workloads still to come."""
 
     minutes: float
     begun: float = field(default_factory=time.monotonic)
+    kept_s: float = 0.0
 
     @property
     def spent_s(self) -> float:
@@ -92,10 +93,15 @@ class Bench:
         wanted, done, first, paired, failed = 2 * plan.launches, 0, 0, False, False
         while done < wanted and not failed:
             sides = order[done : min(done + BLOCK, wanted)]
+            more = done == 2 * plan.launches
             # What cannot be finished is not begun; what was begun goes on while there is time.
-            needed = wanted - done if done in {0, 2 * plan.launches} else len(sides)
-            if needed * self.seconds.get(workload.name, 0.0) >= budget.left_s:
+            needed = wanted - done if more or not done else len(sides)
+            left_s = budget.left_s - budget.kept_s if more else budget.left_s
+            if needed * self.seconds.get(workload.name, 0.0) >= left_s:
                 break
+            if more:
+                why = "they drift" if paired else "these leave it open"
+                say(f"{workload.name}: {needed} more fresh runs, since {why}")
             jobs = [self._job(base if side == "base" else head, side) for side in sides]
             side_of = {job.order: job.side for job in jobs}
             for run in self._measure(jobs, made, wanted - done - len(sides)):
@@ -110,10 +116,7 @@ class Bench:
             if not failed and done == 2 * plan.launches < len(order):
                 paired = self._drifts(made, plan, workload.rules)
                 first = plan.launches if not paired and left_open(_fresh(made)) else 0
-                if paired or first:
-                    wanted = len(order)
-                    why = "they drift" if paired else "these leave it open"
-                    say(f"{workload.name}: {wanted - done} more fresh runs, since {why}")
+                wanted = len(order) if paired or first else done
         if done < wanted and not failed:  # the plan's own launches stand by themselves
             made = {side: runs[: plan.launches] for side, runs in made.items()}
             paired = False

@@ -52,7 +52,8 @@ class Settler:
     def fresh(self, flagged: Sequence[WorkloadVerdict], left_open: LeftOpen) -> dict[str, Fresh]:
         """The fresh runs of the flagged workloads, in the order given, as far as the budget goes.
 
-        More are made of those that `left_open` says their first ones leave open.
+        More are made of those that `left_open` says their first ones leave open, where those that come after
+        keep time for theirs.
 
         What the budget was spent on stands in `notes`, why a workload could not be settled in its verdict's.
         Building base is no part of it.
@@ -60,10 +61,11 @@ class Settler:
         plan = confirm.plan(self.family or len(flagged), self.alpha)
         bases = [self._base(verdict) for verdict in flagged]
         budget = Budget(self.minutes)
-        made = {
-            verdict.workload: self._one(verdict, base, plan, budget, left_open)
-            for verdict, base in zip(flagged, bases, strict=True)
-        }
+        made = {}
+        for i, (verdict, base) in enumerate(zip(flagged, bases, strict=True)):
+            launch_s = (self.bench.seconds.get(each.workload, 0.0) for each in flagged[i + 1 :])
+            budget.kept_s = 2 * plan.launches * sum(launch_s)
+            made[verdict.workload] = self._one(verdict, base, plan, budget, left_open)
         if self.bases.build is None and any(self._elsewhere(base) for base in bases):
             self.notes.append(
                 "`build` in [tool.ai-prof] is not set: "

@@ -105,7 +105,7 @@ def test_holm_runs_over_all_flagged_workloads():
 
 
 def test_what_the_first_launches_leave_open_more_of_them_settle():
-    """On a host whose launches vary by 12 %, half of latency more: 6 a side are near, 10 are enough."""
+    """30 % slower on a host whose launches vary by 12 %: where 6 a side are near, 10 are mostly enough."""
     verdict = screened(candidates(kernel_time=3.3, latency=6.0))
     machine, near, failed = Machine(5, run_sd=0.12), 0, [0, 0]
     for _ in range(40):

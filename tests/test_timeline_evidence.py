@@ -63,6 +63,26 @@ def test_counts_that_differ_are_none(tmp_path):
     assert found.kernels is None
 
 
+@pytest.mark.parametrize(
+    ("odd", "found"),
+    [
+        (("relu", "gemm_64x64", "gemm_128x64"), {"gemm_#x#": 2, "relu": 1}),
+        (("relu", "gelu", "gemm_128x64"), None),
+    ],
+)
+def test_kernels_of_iterations_that_have_as_many(tmp_path, odd, found):
+    program = af.Program()
+    for i in range(20):
+        program.iteration()
+        program.copy(af.HTOD, 20_000, size=4096)
+        for name in odd if i == 10 else ("gemm_128x64", "relu", "gemm_64x64"):
+            program.launch(name, 100_000)
+        program.synchronize()
+    run = evidence(native.read([program.write(tmp_path)]))
+    assert run.structure["kernels"] == 3
+    assert run.kernels == found
+
+
 def test_no_copies_no_overlap(tmp_path):
     program = af.Program()
     for _ in range(10):

@@ -125,7 +125,7 @@ def _structure(timelines: list[DeviceTimeline]) -> dict[str, int | None]:
 def _kernels(timelines: list[DeviceTimeline]) -> dict[str, int] | None:
     total: dict[str, int] = {}
     for timeline in timelines:
-        kernels = timeline.structure.constant_kernels()
+        kernels = timeline.structure.kernels
         if kernels is None:
             return None
         for name, count in kernels.items():

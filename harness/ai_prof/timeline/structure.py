@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ai_prof.timeline.names import normalise
-from ai_prof.trace.tables import renumbered
+from ai_prof.trace.tables import Names, renumbered
 
 if TYPE_CHECKING:
     from ai_prof.timeline.iterations import Iterations
@@ -22,13 +22,12 @@ COUNTS = ("kernels", "copies", "copy_bytes", "syncs", "graph_launches")
 class Structure:
     """Of n iterations after warm-up that have an end: `counts[name]` is (n,) for each of COUNTS.
 
-    `kernels` is (n, len(names)): how often each normalised kernel name ran in each iteration;
-    `kernel_ns` is (n,): kernel durations added up.
+    `kernels` is how often each normalised kernel name runs in every one of them; None where they differ or
+    there are none. `kernel_ns` is (n,): kernel durations added up.
     """
 
     counts: dict[str, I64]
-    names: tuple[str, ...]
-    kernels: I64
+    kernels: dict[str, int] | None
     kernel_ns: I64
 
     def constant(self) -> dict[str, int | None]:
@@ -45,13 +44,6 @@ class Structure:
             distinct, times = np.unique(values, return_counts=True)
             result[name] = int(distinct[times.argmax()]) if len(values) else 0
         return result
-
-    def constant_kernels(self) -> dict[str, int] | None:
-        """The multiset of kernel names of one iteration, if every iteration has the same."""
-        if not len(self.kernels) or (self.kernels != self.kernels[0]).any():
-            return None
-        counts = self.kernels[0].tolist()
-        return {name: n for name, n in zip(self.names, counts, strict=True) if n}
 
 
 def structure(trace: Trace, operations: Operations, iterations: Iterations) -> Structure:
@@ -80,18 +72,21 @@ def structure(trace: Trace, operations: Operations, iterations: Iterations) -> S
         "syncs": per_iteration(~is_operation),
         "graph_launches": np.bincount(launches[:, 0], minlength=count).astype(np.int64),
     }
-    names, kernels = _multisets(trace, operations.name[operation[kernel]], iteration[kernel], count)
+    each = counts["kernels"]
+    alike = count > 0 and bool((each == each[0]).all())
+    ran = operations.name[operation[kernel]]
+    kernels = _multiset(trace, ran.reshape(count, int(each[0]))) if alike else None
     kernel_ns = per_iteration(kernel, (operations.end - operations.start)[operation])
-    return Structure(counts, names, kernels, kernel_ns)
+    return Structure(counts, kernels, kernel_ns)
 
 
-def _multisets(trace: Trace, name: I32, iteration: I64, count: int) -> tuple[tuple[str, ...], I64]:
-    """How often each normalised name came in each iteration."""
-    numbers: dict[str, int] = {}
-
-    def number(key: int) -> int:
-        return numbers.setdefault(normalise(trace.names[key - 1]) if key else "?", len(numbers))
-
-    of = renumbered(name + 1, number)  # an unknown name is -1
-    cells = np.bincount(iteration * len(numbers) + of, minlength=count * len(numbers))
-    return tuple(numbers), cells.astype(np.int64).reshape(count, len(numbers))
+def _multiset(trace: Trace, name: I32) -> dict[str, int] | None:
+    """How often each normalised name comes in every row of names, (n, kernels); None where rows differ."""
+    numbers = Names()
+    of = renumbered(  # an unknown name is -1
+        name.reshape(-1) + 1, lambda key: numbers[normalise(trace.names[key - 1]) if key else "?"]
+    )
+    rows = np.sort(of.reshape(name.shape), axis=1)
+    if (rows != rows[0]).any():
+        return None
+    return dict(zip(numbers, np.bincount(rows[0]).tolist(), strict=True))

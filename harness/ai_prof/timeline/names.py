@@ -25,7 +25,7 @@ _TEMPLATE = 1000  # characters of a name that are looked at
 _SHORT = 60  # and that are printed
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=1 << 20)  # more than a capture has, each of which is asked for again and again
 def normalise(name: str) -> str:
     """The name without argument list, and with `#` for every number that is not part of a type."""
     text = _NUMBERS.sub(lambda match: match[1] or "#", _named(name))

@@ -26,10 +26,9 @@ UPLOAD_TOKEN = COPY_TOKEN + int(CopyKind.HOST_TO_DEVICE)
 READBACK_TOKEN = COPY_TOKEN + int(CopyKind.DEVICE_TO_HOST)
 WAITS, READS, UPLOADS, UPDATES = 1, 2, 3, 4
 _UPDATE = re.compile(
-    r"multi_tensor_apply|optimizer|(?<![a-z])(adam[wx]?|adagrad|adafactor|lamb|lion|muon|rmsprop|sgd)(?![a-z])",
-    re.IGNORECASE,
+    r"multi_tensor_apply|optimizer|(?<![a-z])(adam[wx]?|adagrad|adafactor|lamb|lion|muon|rmsprop|sgd)(?![a-z])"
 )
-"""Kernels that update a model's parameters, which ends a training step."""
+"""Kernels, in small letters, that update a model's parameters, which ends a training step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,7 @@ def _contact(names: tuple[str, ...], token: I32) -> npt.NDArray[np.int8]:
     """How closely each row meets the host or the model; (n,)."""
     contact = np.zeros(KERNEL_TOKEN + 1 + len(names), np.int8)  # of each token
     contact[:COPY_TOKEN], contact[READBACK_TOKEN], contact[UPLOAD_TOKEN] = WAITS, READS, UPLOADS
-    contact[KERNEL_TOKEN + 1 :] = [UPDATES * bool(_UPDATE.search(name)) for name in names]
+    contact[KERNEL_TOKEN + 1 :] = [UPDATES * bool(_UPDATE.search(name.lower())) for name in names]
     return contact[token]
 
 

@@ -123,13 +123,22 @@ def test_a_second_look_without_time_for_it_leaves_the_first():
 
 
 @pytest.mark.parametrize("order", [12, 16, 19])
-def test_a_base_that_fails_among_the_launches_of_a_second_look_leaves_the_first(order):
-    failed = make_run(problem=Reason.FAILED, detail="out of memory")
+@pytest.mark.parametrize(
+    ("sides", "problem"),
+    [
+        ({"base"}, Reason.FAILED),
+        ({"base"}, Reason.INVALID_ENVIRONMENT),
+        ({"base", "head"}, Reason.INVALID_ENVIRONMENT),
+    ],
+)
+def test_a_second_look_that_base_or_the_machine_spoils_leaves_the_first(order, sides, problem, capsys):
+    spoiled = make_run(problem=problem, detail="out of memory")
     made = drifting(drift=0.0)
-    bench = FakeBench(lambda job: failed if job.side == "base" and job.order >= order else made(job))
+    bench = FakeBench(lambda job: spoiled if job.side in sides and job.order >= order else made(job))
     runs = fresh(bench, left_open=lambda _: True)
     assert (len(runs.base), len(runs.head), runs.first) == (6, 6, 6)
     assert verdict_of(runs).reason is Reason.PASS
+    assert "out of memory; its first 12 fresh runs decide" in capsys.readouterr().err
 
 
 def test_a_second_look_leaves_those_that_come_after_their_first(capsys):

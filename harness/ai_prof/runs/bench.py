@@ -84,8 +84,8 @@ class Bench:
 
         Where latency drifts with their order, more are made, to be compared pair by pair; where the plan's
         leave the workload open, more to look at all of them. They end where head fails by itself, whenever it
-        does. Raises BaseError where base does not run; where it failed later than the plan's launches, these
-        stand by themselves.
+        does. Raises BaseError where base does not run. Where later than the plan's launches base fails or
+        something disturbs, these stand by themselves.
         """
         head = Side(self.checkout, workload, self.pythons[workload.name])
         order = confirm.schedule(confirm.MAX_LAUNCHES)
@@ -106,13 +106,15 @@ class Bench:
             side_of = {job.order: job.side for job in jobs}
             for run in self._measure(jobs, made, wanted - done - len(sides)):
                 made[side_of[run.order]].append(run)
-            broken = next((run for run in made["base"] if run.problem in OWN_FAULTS), None)
-            if broken is not None and done >= 2 * plan.launches:
-                break
-            if broken is not None:
-                raise BaseError(f"base does not run here ({broken.detail})")
-            done += len(sides)
             failed = any(run.problem in OWN_FAULTS for run in made["head"])
+            unfit = [run for runs in made.values() for run in runs if run.problem is not None]
+            broken = [run for run in made["base"] if run.problem in OWN_FAULTS]
+            if broken and done < 2 * plan.launches:
+                raise BaseError(f"base does not run here ({broken[0].detail})")
+            if unfit and not failed and done >= 2 * plan.launches:
+                say(f"{workload.name}: {unfit[0].detail}; its first {2 * plan.launches} fresh runs decide")
+                break
+            done += len(sides)
             if not failed and done == 2 * plan.launches < len(order):
                 paired = self._drifts(made, plan, workload.rules)
                 first = plan.launches if not paired and left_open(_fresh(made)) else 0

@@ -197,7 +197,7 @@ class Program(Capture):
             self.kernel(name, begin, begin + ns, stream=stream, correlation=correlation, graph=(1, 100 + i))
         assert begin + ns == end
 
-    def copy(self, kind: int, ns: int, size: int = 1024, stream: int = 7, *, pageable: bool = False) -> None:
+    def copy(self, kind: int, ns: int, size: int = 1024, stream: int = 7, pageable: bool = False) -> None:
         start, end, correlation = self._enqueue("cudaMemcpyAsync", COPY, ns, stream)
         more = {"stream": stream, "correlation": correlation, "pageable": pageable}
         self.memory(kind, start, end, size=size, **more)

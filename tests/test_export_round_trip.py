@@ -21,7 +21,8 @@ STREAMS = st.sampled_from([7, 8])
 STEPS = st.one_of(
     st.tuples(st.just("launch"), st.sampled_from(["a", 'b"<{},>', "é\\"]), NANOSECONDS, STREAMS),
     st.tuples(
-        st.just("copy"), st.sampled_from([af.HTOD, af.DTOH, af.DTOD]), NANOSECONDS, st.just(64), STREAMS
+        *(st.just("copy"), st.sampled_from([af.HTOD, af.DTOH, af.DTOD]), NANOSECONDS, st.just(64)),
+        *(STREAMS, st.booleans()),  # and whether its host's side is pageable
     ),
     st.tuples(st.just("graph_launch"), st.just(["c", "d"]), NANOSECONDS, STREAMS),
     st.tuples(st.just("synchronize"), STREAMS),
@@ -29,9 +30,11 @@ STEPS = st.one_of(
 )
 
 
-def program(steps):
-    """A program of two devices: what was drawn runs on the first."""
+def program(steps, kind):
+    """A program of two devices: what was drawn runs on the first, which is of `kind`."""
     made = af.Program(rank=3)
+    made.rows = [row for row in made.rows if row[0] != af.DEVICE]
+    made.device(0, "GPU", kind=kind)
     made.launch("first", 1_001)
     for verb, *args in steps:
         getattr(made, verb)(*args)
@@ -75,11 +78,13 @@ def assert_same_times(one, other):
     assert names[0] == names[1]
 
 
-@given(steps=st.lists(STEPS, max_size=40))
-def test_any_program_keeps_its_figures(tmp_path_factory, steps):
+@given(steps=st.lists(STEPS, max_size=40), kind=st.sampled_from([1, 2]))  # CUDA and OpenCL: other advice
+def test_any_program_keeps_its_figures(tmp_path_factory, steps, kind):
     folder = tmp_path_factory.mktemp("round_trip")
-    trace, again = read_back(program(steps).write(folder), folder)
+    trace, again = read_back(program(steps, kind).write(folder), folder)
     assert_same_times(trace, again)
+    assert [device.kind for device in again.devices] == [device.kind for device in trace.devices]
+    assert (again.memory.pageable == trace.memory.pageable).all()
     assert figures(again) == figures(trace)
 
 

@@ -132,14 +132,18 @@ def _device(ordinal: int, metadata: dict[str, Any]) -> Device:
     alike = {str(entry.get("name") or "") for entry in known}
     name = str((own or {}).get("name") or "") or (alike.pop() if len(alike) == 1 else "")
     properties = own or {}
-    memory, units = properties.get("totalGlobalMem"), properties.get("numSms")
+    memory, units, kind = properties.get("totalGlobalMem"), properties.get("numSms"), properties.get("kind")
     return Device(
         ordinal,
         name or f"device {ordinal}",
         memory_bytes=memory if isinstance(memory, int) else 0,
-        kind="hip" if "hip_runtime_version" in metadata or "roctracer_version" in metadata else "cuda",
+        kind=kind if isinstance(kind, str) else _platform(metadata),
         units=units if isinstance(units, int) else 0,
     )
+
+
+def _platform(metadata: dict[str, Any]) -> str:
+    return "hip" if "hip_runtime_version" in metadata or "roctracer_version" in metadata else "cuda"
 
 
 def _header(metadata: dict[str, Any]) -> dict[str, Any]:

@@ -54,6 +54,10 @@ _COPIES = {
     CopyKind.HOST_TO_HOST: "Memcpy HtoH",
     CopyKind.SET: "Memset",
 }
+_PAGEABLE = {
+    CopyKind.HOST_TO_DEVICE: " (Pageable -> Device)",
+    CopyKind.DEVICE_TO_HOST: " (Device -> Pageable)",
+}
 _WORK = ("device", "stream", "context", "correlation", "graph", "graph_node")
 _WORK_ARGS = '{"device":%d,"stream":%d,"context":%d,"correlation":%d,"graph id":%d,"graph node id":%d,'
 _SYNCS = {kind: name for name, kind in SYNCS.items()}
@@ -101,7 +105,13 @@ def _header(trace: Trace, base: int) -> dict[str, Any]:
         "baseTimeNanoseconds": base + (trace.realtime_offset_ns or 0),
         **({"distributedInfo": {"rank": ranks[0]}} if len(ranks) == len(trace.processes) == 1 else {}),
         "deviceProperties": [
-            {"id": i, "name": device.name, "totalGlobalMem": device.memory_bytes, "numSms": device.units}
+            {
+                "id": i,
+                "name": device.name,
+                "totalGlobalMem": device.memory_bytes,
+                "numSms": device.units,
+                "kind": device.kind,  # Kineto has none: it is for what we read back
+            }
             for i, device in enumerate(trace.devices)
         ],
     }
@@ -206,11 +216,11 @@ def _kernels(trace: Trace, rows: StreamRows, base: int) -> Iterator[str]:
 
 
 def _memory(trace: Trace, rows: StreamRows, base: int) -> Iterator[str]:
-    columns = [rows.memory, *_columns(trace.memory, ("start", "end", *_WORK, "kind", "bytes"))]
-    for row, start, end, *work, kind, size in _zipped(columns):
+    columns = [rows.memory, *_columns(trace.memory, ("start", "end", *_WORK, "kind", "bytes", "pageable"))]
+    for row, start, end, *work, kind, size, pageable in _zipped(columns):
         category = "gpu_memset" if kind == CopyKind.SET else "gpu_memcpy"
         args = f'{_WORK_ARGS % tuple(work)}"bytes":{size}}}'
-        name = f'"{_COPIES[CopyKind(kind)]}"'
+        name = f'"{_COPIES[CopyKind(kind)]}{_PAGEABLE.get(kind, " (Pageable)") if pageable else ""}"'
         yield _slice(name, category, (_device_pid(work[0]), row), (start - base, end - base), args)
 
 

@@ -482,6 +482,19 @@ def test_the_page_calls_a_cause_what_its_table_calls_it(tmp_path):
     assert page.count("idle: the host blocked in synchronizes") == 2
 
 
+@pytest.mark.parametrize("what", ["nothing", "an empty folder", "a note"])
+def test_what_is_no_capture_is_told_without_an_option_that_diff_lacks(tmp_path, capsys, what):
+    named = tmp_path / what
+    if what == "an empty folder":
+        named.mkdir()
+    elif what == "a note":
+        named.write_text("no capture")
+    assert cli.main(["diff", str(named), str(named)]) == 2
+    told = capsys.readouterr().err
+    assert "a capture directory or .aiprof file" in told
+    assert "--input" not in told
+
+
 def test_pages_of_any_kind_render(tmp_path):
     once = af.Program()
     for name in ("conv", "relu", "pool"):

@@ -42,7 +42,7 @@ def open_trace(path: Path) -> Trace:
         if path.is_dir():
             return _open_folder(path)
         if not path.exists():
-            raise UsageError(f"{path} does not exist: --input takes {ACCEPTED}")
+            raise UsageError(f"{path} does not exist: name {ACCEPTED}")
         return _reader(path)([path])
     except OSError as error:
         which = error.filename or path
@@ -70,7 +70,7 @@ def _reader(path: Path) -> Callable[[Sequence[Path]], Trace]:
             f"{path} is a report of Nsight Systems: export it first with "
             f"`nsys export --type sqlite {path.name}`"
         )
-    raise TraceError(f"{path} is no capture: --input takes {ACCEPTED}")
+    raise TraceError(f"{path} is no capture: name {ACCEPTED}")
 
 
 def _open_folder(folder: Path) -> Trace:
@@ -88,7 +88,7 @@ def _open_folder(folder: Path) -> Trace:
         if files:
             found.setdefault(read, []).extend(files)
     if not found:
-        raise TraceError(f"{folder} holds no .aiprof file and no other trace: --input takes {ACCEPTED}")
+        raise TraceError(f"{folder} holds no .aiprof file and no other trace: name {ACCEPTED}")
     if len(found) > 1:
         names = ", ".join(file.name for files in found.values() for file in files)
         raise UsageError(f"{folder} holds traces of different formats, choose one: {names}")

@@ -106,6 +106,11 @@ def test_without_iterations_no_kernel_is_counted_by_them(tmp_path, capsys):
     assert told_of(capsys, tmp_path, "tree").count(" an iteration") == 0
 
 
+def test_of_a_single_step_the_whole_capture_is_counted(tmp_path, capsys):
+    assert cli.main(["summary", "--input", str(marked(1, 500_000, 60, 900).write(tmp_path))]) == 0
+    assert "most of all k of 0.9 us (60 of 60) (" in capsys.readouterr().out
+
+
 def test_work_that_waits_on_an_idle_device_waits_for_no_other_work(tmp_path, capsys):
     told = "1. Launched work does not begin, though nothing that was recorded runs (critical"
     assert told in told_of(capsys, tmp_path, "wait")

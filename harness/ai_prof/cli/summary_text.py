@@ -209,7 +209,7 @@ def _code_loads(_: str, seen: dict[str, Any]) -> str:
 def _small_kernels(title: str, seen: dict[str, Any]) -> str:
     often = seen["most_often"]
     count = f"{spoken.count(often['per_iteration'])} of {spoken.count(seen['kernels_per_iteration'])}"
-    each = " an iteration" if seen["iterations"] else ""
+    each = " an iteration" if seen["iterations"] > 1 else ""  # of a single one nothing tells what is in it
     return f"{title}, most of all {often['kernel']} of {_us(often['mean_us'])} ({count}{each})"
 
 

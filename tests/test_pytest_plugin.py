@@ -80,7 +80,7 @@ def test_a_function_by_itself(gpu_profile, example):
 @pytest.mark.gpu_profile(device="opencl", timeout=1)
 @pytest.mark.usefixtures("example")
 def test_a_hang_is_no_profile(gpu_profile):
-    with pytest.raises(EnvironmentInvalidError, match="still running after 1 s"):
+    with pytest.raises(EnvironmentInvalidError, match="the program was still running after 1 s"):
         gpu_profile("sleep", "600")
 
 

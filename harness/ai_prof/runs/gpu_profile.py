@@ -176,7 +176,7 @@ class Profiler:
                 raise UsageError(f"cannot start {command[0]}: {error.strerror or error}") from error
         if ended.code != 0:
             how = (
-                f"still running after {self.timeout_s:g} s"
+                f"was still running after {self.timeout_s:g} s"
                 if ended.code is None
                 else f"ended with {ended.code}"
             )

@@ -305,6 +305,19 @@ def test_two_refreshes_at_once_are_one_session(project, monkeypatch):
 
 
 @needs_library
+def test_a_workload_recorded_by_itself_ends_no_session_of_another(project):
+    assert project.gate("--record") == 0
+    shutil.copytree(project.main.parent, project.main.parents[1] / "another")
+    project.commit("another")
+    assert project.gate("--record", "another") == 0
+    assert project.gate() == 0
+    workloads = project.report()["workloads"]
+    assert {each["workload"] for each in workloads} == {"another", "work"}
+    for each in workloads:
+        assert len({run["session"] for run in (*each["baseline_runs"], *each["candidate_runs"])}) == 1
+
+
+@needs_library
 def test_where_one_workload_is_refused_at_the_end_nothing_is_stored(project, monkeypatch):
     shutil.copytree(project.main.parent, project.main.parents[1] / "another")
     project.commit("another")

@@ -52,7 +52,7 @@ class Bench:
     """Makes launches one after another, numbered, and knows how long they take.
 
     `pythons` maps a workload's name to its interpreter, `seconds` to the mean time of a launch so far,
-    or to what its stored runs took.
+    or to what its stored runs took, `sessions` to the session that its stored runs began, if that goes on.
     """
 
     checkout: Checkout
@@ -62,6 +62,7 @@ class Bench:
     machine: dict[str, Any]
     regress: str | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    sessions: dict[str, str] = field(default_factory=dict)
     _orders: Iterator[int] = field(default_factory=itertools.count)
 
     def candidates(self, workloads: Sequence[Workload], runs: int) -> dict[str, list[Run]]:
@@ -153,7 +154,7 @@ class Bench:
             side=side,  # type: ignore[arg-type]
             python=code.python,
             capture=self.folder / f"{order:03}-{code.workload.name}-{side}",
-            session=self.session,
+            session=self.sessions.get(code.workload.name, self.session),
             order=order,
             regress=code.workload.regress(self.regress) if faulty else None,
             commit=code.checkout.commit,

@@ -195,10 +195,10 @@ def _collect(request: Request, held: ExitStack) -> tuple[Measured, dict[str, Pro
     names = [workload.name for workload in whole.ready]  # of all shards, as the priors are
     folders = folders_of(request.root, request.baselines)
     stored = load(folders, key, names, request.own_baselines)
-    kept = [run for each in stored.values() for run in each.baseline.runs]
-    run_id = new_run_id(started)
-    session = sessions.current(kept, started, sessions.boot_id())
-    bench = scene.bench(request, head, session, run_id, held)
+    run_id, boot = new_run_id(started), sessions.boot_id()
+    bench = scene.bench(request, head, sessions.current([], started, boot), run_id, held)
+    for name, each in stored.items():  # each its own: one may have been recorded since, by itself
+        bench.sessions[name] = sessions.current(each.baseline.runs, started, boot)
     usual = {name: usual_seconds(each.baseline.runs) for name, each in stored.items()}
     bench.seconds |= {name: seconds for name, seconds in usual.items() if seconds is not None}
     skipped = {verdict.workload for verdict in scene.skipped}

@@ -177,6 +177,16 @@ def test_few_gaps_and_little_computing_are_copies(tmp_path):
     assert finding.evidence["streams"] == 1
 
 
+def test_the_time_of_memsets_is_none_of_copies(tmp_path):
+    program = af.Program()
+    for _ in range(20):
+        program.copy(af.HTOD, 1_000)
+        program.copy(6, 100_000)  # a memset
+        program.launch("gemm", 600_000)
+        program.synchronize()
+    assert by_id(program, tmp_path).keys().isdisjoint({"unoverlapped-copies", "device-copies"})
+
+
 @pytest.mark.parametrize(("pageable_ns", "pinned"), [(300_000, False), (50_000, True)])
 def test_memory_that_most_copies_find_pageable_is_to_be_pinned(tmp_path, pageable_ns, pinned):
     program = af.Program()

@@ -301,10 +301,12 @@ def _copies(trace: Trace, timeline: DeviceTimeline) -> list[Finding]:
     """Copies that could hide behind kernels and do not."""
     busy, operations = timeline.busy, timeline.operations
     overlap = copy_compute_overlap(operations, busy.low, busy.high)
-    if overlap is None or overlap >= OVERLAP_HEALTHY or busy.copy_only < NOTABLE * busy.window:
+    if overlap is None or overlap >= OVERLAP_HEALTHY:
         return []
     copies = clip(operations.union(operations.is_memcpy), busy.low, busy.high)
     bare = length(copies) - length(intersect(copies, operations.union(operations.is_kernel)))
+    if bare < NOTABLE * busy.window:  # `copy_only` has memsets in it
+        return []
     # Few gaps and yet little computing: the device is busy, with copies.
     instead = busy.gap < GAP_HEALTHY * busy.window and busy.kernel < BUSY_STARVED * busy.window
     share = bare / busy.window

@@ -59,7 +59,7 @@ def test_every_finding_has_a_title_and_actions():
 
 
 def test_advice_on_opencl_names_nothing_of_cuda_or_torch(tmp_path):
-    torch = re.compile(r"torch|CUDA|\.item|pin_memory|non_blocking|graph|stream|\bncu\b")
+    torch = re.compile(r"torch|CUDA|\.item|pin_memory|non_blocking|graph|stream|NVTX|\bncu\b")
     assert OPENCL_ACTIONS.keys() < ACTIONS.keys()
     assert not [each for actions in OPENCL_ACTIONS.values() for each in actions if torch.search(each)]
     program = loop(kernels=(3_000,) * 30)
@@ -69,6 +69,14 @@ def test_advice_on_opencl_names_nothing_of_cuda_or_torch(tmp_path):
     assert found["small-kernels"].actions == list(OPENCL_ACTIONS["small-kernels"])
     assert "clFinish" in found["frequent-syncs"].actions[0]
     assert not [a for f in found.values() for a in f.actions if "torch" in a]
+
+
+def test_opencl_programs_without_iterations_are_told_of_no_ranges(tmp_path):
+    program = af.Capture()
+    program.device(0, "CPU", kind=2)
+    program.kernel("once", 1_000, 900_000)
+    assert not [a for f in found_in(program, tmp_path) for a in f.actions if "NVTX" in a]
+    assert "no-iterations" in by_id(program, tmp_path)
 
 
 def test_one_command_queue_may_wait_for_user_events_or_for_its_cpu(tmp_path):

@@ -58,5 +58,18 @@ OPENCL_ACTIONS: dict[str, tuple[str, ...]] = {
         ),
         ACTIONS["hot-kernel"][1],
     ),
+    # NVTX reaches a capture by CUDA alone.
+    "no-iterations": (
+        (
+            "The figures are over first start to last end, warm-up included: capture for longer, once the "
+            "program runs steadily."
+        ),
+    ),
+    "uncertain-iterations": (
+        (
+            "Read times per iteration with care: the work repeats only roughly, or several iterations may "
+            "look like one."
+        ),
+    ),
 }
 """By id; what is not here is said as it is of CUDA."""

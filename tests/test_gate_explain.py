@@ -109,6 +109,23 @@ def test_the_causes_of_gaps_are_those_of_most_of_their_time(tmp_path):
     assert sum(gap.causes.values()) == pytest.approx(gap.us[1])
 
 
+def test_a_single_disturbed_run_has_no_say_in_the_causes_of_gaps(tmp_path):
+    def program(ns):
+        made = af.Program()
+        for _ in range(40):
+            made.work(ns)
+            made.copy(af.HTOD, 20_000, size=4096)
+            made.launch("gemm", 100_000)
+            made.synchronize()
+        return of(made, tmp_path)
+
+    slower = [program(2_000_000), program(2_000_000), program(50_000_000)]
+    (gap,) = explain([program(500_000)], slower, SIDES).gaps
+    assert gap.us[1] < 3_000
+    assert sum(gap.causes.values()) == pytest.approx(gap.us[1])
+    assert gap.shadow_us < gap.us[1]
+
+
 def test_a_side_without_profiles_explains_nothing(tmp_path):
     assert explain([], [of(loop(40), tmp_path)], SIDES) is None
 

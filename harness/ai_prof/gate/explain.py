@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import fmean, median
+from statistics import median
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -141,7 +141,7 @@ def _gaps(old: Sequence[Spent], new: Sequence[Spent], after: Typical | None) -> 
             count = [median(gap.count if gap else 0.0 for gap in side) for side in sides]
             longer = sides[us[1] > us[0]]
             calls = waits[pair].calls_ms if pair in waits else {}
-            shadow = fmean(gap.shadow_us if gap else 0.0 for gap in longer)
+            shadow = median(gap.shadow_us if gap else 0.0 for gap in longer)
             change = GapChange(*pair, (count[0], count[1]), (us[0], us[1]), _causes(longer), calls, shadow)
             found.append(change)
     return sorted(found, key=lambda gap: (-abs(gap.change_us), gap.before, gap.after))[:GAPS]
@@ -171,7 +171,7 @@ def _by_pair(run: Spent) -> Mapping[tuple[str, str], GapUse]:
 
 
 def _causes(runs: Sequence[GapUse | None]) -> dict[str, float]:
-    """Us of each cause, means over runs, the largest first."""
+    """Us of each cause, the largest first: medians over runs, as the gap is, so no single run decides."""
     names = dict.fromkeys(cause for gap in runs if gap for cause in gap.us)
-    us = {cause: fmean(gap.us.get(cause, 0.0) if gap else 0.0 for gap in runs) for cause in names}
+    us = {cause: median(gap.us.get(cause, 0.0) if gap else 0.0 for gap in runs) for cause in names}
     return dict(sorted(us.items(), key=lambda item: -item[1]))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -101,6 +103,27 @@ def test_refreshes_add_up_are_logged_and_end_what_was_accepted(project, capsys):
     project.commit("accepted")
     assert refresh("larger") == 0
     assert stored(project).origin.who == "ada"
+
+
+@needs_library
+def test_a_disk_that_fills_while_baselines_are_stored_leaves_all_old_ones(project, monkeypatch, capsys):
+    shutil.copytree(project.main.parent, project.main.parents[1] / "other")
+    project.commit("two workloads")
+    assert refresh("the first") == 0
+    project.commit("baselines")
+    write, asked = os.fsync, []
+
+    def full(descriptor: int) -> None:
+        asked.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        if asked[-1].startswith(".work.json"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert refresh("the second") == 2
+    assert "work.json: cannot be written (No space left on device)" in capsys.readouterr().err
+    assert any(name.startswith(".other.json") for name in asked)
+    assert project.git("status", "--porcelain") == ""
 
 
 @needs_library

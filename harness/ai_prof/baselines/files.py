@@ -15,7 +15,7 @@ from ai_prof.errors import BaselineError
 from ai_prof.say import say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 
 PARTIAL = ".partial"  # how the name of a file ends that is being written
@@ -37,20 +37,43 @@ def read_file(path: Path) -> bytes:
 
 def write_file(path: Path, data: bytes) -> None:
     """Write a file at once, or not at all. Raises BaselineError where it cannot be written."""
-    temporary: str | None = None
-    try:
+    write_files({path: data})
+
+
+def write_files(contents: Mapping[Path, bytes]) -> None:
+    """Write every file, each at once, or none of them. Raises BaselineError where one cannot be written."""
+    with contextlib.ExitStack() as leftovers:
+        staged = {path: _staged(path, data, leftovers) for path, data in contents.items()}
+        for path, temporary in staged.items():
+            with _told_of(path):
+                os.replace(temporary, path)  # noqa: PTH105 - the one call whose atomicity is the point
+
+
+def _staged(path: Path, data: bytes, leftovers: contextlib.ExitStack) -> Path:
+    """A file beside `path` that holds `data`, on the disk; it goes with `leftovers` if it is still there."""
+    with _told_of(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PARTIAL)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PARTIAL)
+        leftovers.callback(_remove, Path(name))
         with os.fdopen(handle, "wb") as file:
             os.fchmod(file.fileno(), 0o644)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)  # noqa: PTH105 - the one call whose atomicity is the point
+    return Path(name)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+@contextlib.contextmanager
+def _told_of(path: Path) -> Iterator[None]:
+    """Tell an error of the system as one of `path`."""
+    try:
+        yield
     except OSError as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                Path(temporary).unlink()
         raise BaselineError(
             f"{path}: cannot be written ({error.strerror}): check the folder's permissions and free space"
         ) from error

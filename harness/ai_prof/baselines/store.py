@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ai_prof.baselines import profiles as codec
-from ai_prof.baselines.files import read_file, write_file
+from ai_prof.baselines.files import read_file, write_files
 from ai_prof.baselines.migrate import VERSION, migrated
 from ai_prof.errors import BaselineError, NothingToCompareError
 from ai_prof.gate.facts import Time
@@ -246,18 +246,28 @@ def save(root: Path, baseline: Baseline, profiles: Mapping[str, Profile] = NO_PR
 
     A write that fails leaves the old baseline as it was.
     """
-    path = path_of(root, baseline.machine_key, baseline.workload)
-    named = [run.profile for run in baseline.runs if run.profile is not None]
-    data = _packed([profiles[digest] for digest in named if digest in profiles])
-    sha256 = hashlib.sha256(data).hexdigest() if data else None
-    if sha256 is not None:
-        write_file(profiles_path(path, sha256), data)
-    write_file(path, encode(msgspec.structs.replace(baseline, profiles=sha256)))
-    kept = profiles_path(path, sha256) if sha256 else None
-    for old in path.parent.glob(f"{glob.escape(path.stem)}.????????.profile.npz"):
-        if old != kept:
-            old.unlink(missing_ok=True)
+    (path,) = save_all(root, [(baseline, profiles)])
     return path
+
+
+def save_all(root: Path, stored: Iterable[tuple[Baseline, Mapping[str, Profile]]]) -> list[Path]:
+    """Write baselines as `save` does; a write that fails leaves all old ones as they were."""
+    baselines: dict[Path, bytes] = {}
+    packed: dict[Path, bytes] = {}
+    for baseline, profiles in stored:
+        path = path_of(root, baseline.machine_key, baseline.workload)
+        named = [run.profile for run in baseline.runs if run.profile is not None]
+        data = _packed([profiles[digest] for digest in named if digest in profiles])
+        sha256 = hashlib.sha256(data).hexdigest() if data else None
+        if sha256 is not None:
+            packed[profiles_path(path, sha256)] = data
+        baselines[path] = encode(msgspec.structs.replace(baseline, profiles=sha256))
+    write_files({**packed, **baselines})  # in this order: none is there before the profiles that it names
+    for path in baselines:
+        for old in path.parent.glob(f"{glob.escape(path.stem)}.????????.profile.npz"):
+            if old not in packed:
+                old.unlink(missing_ok=True)
+    return list(baselines)
 
 
 def _packed(profiles: list[Profile]) -> bytes:

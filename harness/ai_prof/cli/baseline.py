@@ -81,8 +81,8 @@ def keep(request: Request, machine_key: str, measured: Sequence[RefreshFacts], w
     """Store all new runs, on top of what lies there by now; none where one of them is refused."""
     with one_writer(request.baselines / machine_key):
         made = [(facts, *renew(request, facts, why)) for facts in measured]
-        for _, new, profiles in made:
-            accepted.end(store.save(request.baselines, new, profiles))
+        for path in store.save_all(request.baselines, [(new, profiles) for _, new, profiles in made]):
+            accepted.end(path)
     for facts, new, _ in made:
         show(facts.workload, moved(facts.old.runs if facts.old else [], facts.runs))
         size = f"{plural(len(new.runs), 'run')} of {plural(new.sessions, 'session')}"

@@ -35,5 +35,8 @@ def test_a_full_disk_is_told_before_it_matters(tmp_path, monkeypatch):
         return Path("/dev/full").open("wb")
 
     monkeypatch.setattr("tempfile.TemporaryFile", on_full_disk)
-    with pytest.raises(UsageError, match="No space left"):
-        make_own_folder(tmp_path, "")
+    for folder in (tmp_path, tmp_path / "reports"):
+        with pytest.raises(UsageError, match="No space left"):
+            make_own_folder(folder, "")
+    # Once there is room it is made as a new one, which git ignores.
+    assert list(tmp_path.iterdir()) == []

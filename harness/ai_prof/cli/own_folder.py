@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from typing import TYPE_CHECKING
 
@@ -26,11 +27,15 @@ def make_own_folder(folder: Path, remedy: str) -> None:
 
 def make_folder(folder: Path, remedy: str) -> None:
     """Make `folder` and see whether it takes files. Raises UsageError, with the remedy, where it does not."""
+    new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(ROOM_BYTES))
     except OSError as error:
+        if new:  # the next one that is made is to be new again
+            with contextlib.suppress(OSError):
+                folder.rmdir()
         raise UsageError(f"cannot write to {folder}: {reason(folder, error)}; {remedy}") from error
 
 

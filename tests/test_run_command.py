@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -164,3 +165,16 @@ def test_a_program_without_python_runs_without_stacks(tmp_path, capfd, monkeypat
     words = ["run", "--stacks", "--output", str(tmp_path / "out"), "--", "sleep", "2"]
     assert main(words) == 3
     assert "no stacks of process" in capfd.readouterr().err
+
+
+def test_a_program_ends_as_it_would_where_its_stacks_have_no_room(tmp_path):
+    code = "import time; time.sleep(2); print('to its end')"
+    command = [sys.executable, "-m", "ai_prof", "run", "--stacks", "--output", str(tmp_path / "out")]
+    done = subprocess.run(
+        [*command, "--", sys.executable, "-c", code],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (3, "to its end\n")
+    assert "No usable temporary directory" in done.stderr
+    assert "set TMPDIR" in done.stderr

@@ -127,8 +127,11 @@ class Sampler:
             )  # fmt: skip
 
     def said(self) -> str:
-        """What py-spy has said so far."""
-        return self._log.read_text(errors="replace").strip()
+        """What py-spy has said so far; nothing where its folder was removed."""
+        try:
+            return self._log.read_text(errors="replace").strip()
+        except OSError:
+            return ""
 
     def await_ready(self) -> str | None:
         """Wait for its first word, None; the reason, when it can't sample the process."""
@@ -204,14 +207,22 @@ class Samplers:
     def __enter__(self) -> Samplers:  # noqa: PYI034 - Self is newer than Python 3.10
         """Start them; each samples when this returns."""
         try:
-            for pid in self._pids:
-                self._running[pid] = Sampler(pid)
+            begun = [pid for pid in self._pids if self._begin(pid)]
         except BaseException:
             self.keep({})
             raise
-        for pid in self._pids:
+        for pid in begun:
             self._await_ready(pid)
         return self
+
+    def _begin(self, pid: int) -> bool:
+        """Start a sampler; False, which is said, where this machine has no room for what it writes."""
+        try:
+            self._running[pid] = Sampler(pid)
+        except OSError as error:
+            self._say(f"no stacks of process {pid}: {error.strerror}: make room there, or set TMPDIR")
+            return False
+        return True
 
     def _await_ready(self, pid: int) -> None:
         last = time.monotonic() + self._patience_s
@@ -220,7 +231,8 @@ class Samplers:
             if time.monotonic() >= last or not Process(pid).alive():
                 return self._say(f"no stacks of process {pid}: {why}")
             time.sleep(_TRY_AGAIN_SECONDS)
-            self._running[pid] = Sampler(pid)
+            if not self._begin(pid):
+                return None
         return None
 
     def keep(self, files: Mapping[int, Path | None]) -> None:

@@ -159,15 +159,27 @@ def load_with_profiles(
 
 
 def paths(root: Path, machine_key: str | None = None) -> list[Path]:
-    """Where the baselines of a machine lie, or of every machine."""
-    found = root.glob("*/*.json") if machine_key is None else (root / machine_key).glob("*.json")
+    """Where the baselines of a machine lie, or of every machine.
+
+    Raises PermissionError where a folder cannot be looked into: a glob would find nothing in it.
+    """
+    folders = _in(root) if machine_key is None else [root / machine_key]
+    found = (path for folder in folders for path in _in(folder) if path.suffix == ".json")
     return sorted(path for path in found if not path.name.endswith((ACCEPTED, CALIBRATED)))
+
+
+def _in(folder: Path) -> list[Path]:
+    """What lies in a folder; nothing where there is none."""
+    try:
+        return list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def every(folders: Iterable[Path], names: Collection[str] = ()) -> list[tuple[Path, Baseline]]:
     """The baselines of every machine in the folders, by path; of all workloads where no name is given.
 
-    Raises as `load` does.
+    Raises as `paths` and `load` do.
     """
     found = [
         (path, load(path.parents[1], path.parent.name, path.stem))

@@ -71,15 +71,27 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 def find(root: Path) -> list[Workload]:
     """Every workload in a folder of `root`, by name.
 
-    Raises WorkloadError where `root` holds none, or where a `workload.toml` is wrong.
+    Raises WorkloadError where `root` holds none, or where a `workload.toml` is wrong; PermissionError where a
+    folder may hold one that we may not see: it would not be gated.
     """
-    files = sorted(root.glob(f"*/{FILE}"))
+    files = [folder / FILE for folder in sorted(root.glob("*")) if _is_there(folder / FILE)]
     if not files:
         raise WorkloadError(
             f"no workloads in {root}: expected NAME/{FILE} there: `ai-prof init` makes an example, "
             "`workloads` in [tool.ai-prof] names another folder"
         )
     return [load(file) for file in files]
+
+
+def _is_there(file: Path) -> bool:
+    """Whether there is such a file, of which `Path.exists` and globs may say no where they may not look."""
+    try:
+        file.stat()
+    except PermissionError:
+        raise
+    except OSError:
+        return False
+    return True
 
 
 def load(file: Path) -> Workload:

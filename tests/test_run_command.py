@@ -125,6 +125,17 @@ def test_a_program_that_fails_before_its_device_work_is_said_to(work, told, tmp_
     assert (said in capfd.readouterr().err) == told
 
 
+@pytest.mark.parametrize("then", ["", "open(out, 'w').close()"])
+@pytest.mark.parametrize(("code", "expected"), [(0, 2), (7, 7)])
+def test_a_folder_that_was_removed_meanwhile_is_said_to(then, code, expected, tmp_path, capfd):
+    out = str(tmp_path / "out")
+    removes = f"out = {out!r}\nshutil.rmtree(out)\n{then}\nsys.exit({code})"
+    program = f"import os, pathlib, shutil, sys{WORK}{removes}"
+    assert main(["run", "--output", out, "--", sys.executable, "-c", program]) == expected
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith(f"ai-prof: {out} was removed meanwhile")
+
+
 def test_no_program_is_a_line_that_shows_how(capsys):
     for words in ([], ["--"]):
         assert main(["run", *words]) == 2

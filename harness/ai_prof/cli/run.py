@@ -66,6 +66,10 @@ def run(args: argparse.Namespace) -> int:
         code = wait(command, env, output if args.stacks else None)
         if code == 0 and not any(output.glob("*.aiprof")):
             wait_for_rest(command[0], env)
+        gone = not output.is_dir()
+    if gone:
+        say(f"{output} was removed meanwhile, with what was recorded: name another folder with --output")
+        return code or UsageError.exit_code
     captured = any(output.glob("*.aiprof"))
     if code and not (captured and worked(output)):
         say(f"the program ended with exit code {code} before any device work was recorded")

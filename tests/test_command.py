@@ -86,6 +86,15 @@ def test_a_reader_that_goes_away_too_early_hides_no_verdict(monkeypatch):
     assert main(["summary", "--input", "x"]) == 141
 
 
+def test_a_current_folder_that_was_removed_is_said_to(tmp_path):
+    removed = tmp_path / "removed"
+    for verb in (["gate"], ["history"], ["init"], ["run", "true"], ["baseline", "show"]):
+        removed.mkdir()
+        done = ai_prof(f'cd {removed} && rmdir {removed} && "$@"', *verb)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == "ai-prof: the current folder was removed: change to one that is there\n"
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
 def test_closed_streams_leave_the_exit_code(capture, closed):
     assert ai_prof(f'"$@" {closed}', "summary", "--input", capture).returncode == 0

@@ -10,9 +10,10 @@ import os
 import signal
 import sys
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from ai_prof.errors import EXIT_FAULT, AiProfError, EnvironmentInvalidError
+from ai_prof.errors import EXIT_FAULT, AiProfError, EnvironmentInvalidError, UsageError
 from ai_prof.say import say
 
 if TYPE_CHECKING:
@@ -148,7 +149,18 @@ def explained(error: Exception) -> AiProfError | None:
     if isinstance(error, OSError) and error.errno in REFUSALS:
         discard_output()
         return EnvironmentInvalidError(f"{error.filename or 'the output'}: {error.strerror}")
+    if isinstance(error, FileNotFoundError) and not folder_is_there():
+        return UsageError("the current folder was removed: change to one that is there")
     return None
+
+
+def folder_is_there() -> bool:
+    """Whether we are in a folder that still has a name."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def prepare_streams() -> None:

@@ -360,5 +360,6 @@ def test_on_this_machine_it_says_something_true(capsys: pytest.CaptureFixture[st
 
 def test_wrong_arguments_are_2(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["doctor", "--python", "/no/such/python"]) == 2
-    monkeypatch.setenv("AI_PROF_BUFFER_MB", "many")
-    assert main(["doctor"]) == 2
+    for text in ("many", "\N{SUPERSCRIPT TWO}"):
+        monkeypatch.setenv("AI_PROF_BUFFER_MB", text)
+        assert main(["doctor"]) == 2

@@ -61,7 +61,7 @@ def verdict(checks: Sequence[Check]) -> str:
 def buffer_bytes(megabytes: str | None) -> int:
     """The bound of a capture's buffers as AI_PROF_BUFFER_MB sets it."""
     text = megabytes or DEFAULT_BUFFER_MB
-    if not text.isdigit() or int(text) < 1:
+    if not (text.isascii() and text.isdigit()) or int(text) < 1:
         raise UsageError(f"AI_PROF_BUFFER_MB={text} is not valid: it takes a whole number from 1")
     return int(text) << 20
 

@@ -5,7 +5,10 @@ import gzip
 import json
 import lzma
 import os
+import signal
+import subprocess
 import sys
+import time
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
@@ -383,3 +386,18 @@ def test_links_and_devices_stay_what_they_are(tmp_path):
     assert load(os.read(reader, 1 << 16).decode())["traceEvents"]
     os.close(reader)
     assert pipe.is_fifo()
+
+
+def test_an_export_that_is_ended_leaves_no_half_of_a_file(tmp_path):
+    made = af.Program()
+    for _ in range(100_000):
+        made.launch("k", 10_000)
+    capture = made.write(tmp_path)
+    for name, options in {"out.json": [], "tables": ["--format", "csv"]}.items():
+        command = [sys.executable, "-m", "ai_prof", "export", "--input", str(capture), *options]
+        exporting = subprocess.Popen([*command, "--output", str(tmp_path / name)], stderr=subprocess.DEVNULL)
+        while exporting.poll() is None and not list(tmp_path.glob(f".{name}.*")):
+            time.sleep(0.001)
+        exporting.terminate()
+        assert exporting.wait() == 128 + signal.SIGINT
+        assert list(tmp_path.iterdir()) == [capture]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ai_prof.cli.ending import end_in_order
 from ai_prof.cli.reading import read
 from ai_prof.errors import NothingToCompareError, UsageError
 from ai_prof.say import say
@@ -42,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the file or the folder. Raises NothingToCompareError where not one record is there."""
+    end_in_order()  # with the half of a file that was written by then
     timeline = args.format == "timeline"
     if timeline and not args.output.name.endswith((".json", ".json.gz")):
         raise UsageError(f"{args.output}: a timeline is written to a .json or a .json.gz file")

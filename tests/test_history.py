@@ -198,6 +198,24 @@ def test_a_history_that_cannot_be_used_is_said_and_decides_no_build(tmp_path, ca
         history.load(path)
 
 
+@pytest.mark.usefixtures("kept")
+def test_a_disk_that_is_full_is_no_reason_to_move_a_history_away(tmp_path, capsys, monkeypatch):
+    connect = sqlite3.connect
+
+    def small(*arguments, **options):
+        history = connect(*arguments, **options)
+        (pages,) = history.execute("PRAGMA page_count").fetchone()
+        history.execute(f"PRAGMA max_page_count = {pages}")
+        return history
+
+    monkeypatch.setattr(sqlite3, "connect", small)
+    points = history.points(build(1))
+    new = [msgspec.structs.replace(point, run_id=f"new{i}") for i in range(999) for point in points]
+    (tmp_path / "lines").write_bytes(history.to_lines(new))
+    assert main(["history", "import", str(tmp_path / "lines")]) == 2
+    assert "is full): make room" in capsys.readouterr().err
+
+
 def test_nothing_kept_is_said(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["history"]) == 3

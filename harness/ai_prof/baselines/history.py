@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 FILE = "history.sqlite"
 VERSION = 1
 WAIT_S = 30.0  # for another writer
+# What to do where nothing is wrong with the file itself, by what SQLite says.
+_SOUND = {
+    "full": "make room",
+    "readonly": "check its permissions",
+    "unable to open": "check the permissions of the file and its folder",
+    "locked": "wait for the other writer's end",
+}
 _TABLE = """
 CREATE TABLE IF NOT EXISTS points (
     run_id TEXT NOT NULL, workload TEXT NOT NULL, metric TEXT NOT NULL, machine_key TEXT NOT NULL,
@@ -170,4 +177,5 @@ def _open(path: Path, *, create: bool) -> Iterator[sqlite3.Connection]:
                 history.execute(f"PRAGMA user_version = {VERSION}")
             yield history
     except (sqlite3.Error, OSError) as error:
-        raise BaselineError(f"{path}: the history cannot be used ({error}): {remedy}") from error
+        sound = next((what for said, what in _SOUND.items() if said in str(error)), remedy)
+        raise BaselineError(f"{path}: the history cannot be used ({error}): {sound}") from error

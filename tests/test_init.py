@@ -45,6 +45,12 @@ def test_it_writes_a_whole_project(repository: Path, device: str) -> None:
     assert settings.load(repository).build == "true"  # so that a flag is settled by runs of base, too
 
 
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(repository: Path) -> None:
+    os.mkfifo(repository / "pyproject.toml")
+    assert main(["init", "--device", "opencl"]) == 0
+    assert (repository / "noxfile.py").is_file()
+
+
 def test_nothing_that_is_there_is_written_over(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (repository / "noxfile.py").write_text("mine")
     (repository / "pyproject.toml").symlink_to("elsewhere")

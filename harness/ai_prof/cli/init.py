@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ai_prof.baselines.files import read_file
 from ai_prof.errors import UsageError
 from ai_prof.runs.checkout import git
 from ai_prof.runs.nvml import gpu_count
@@ -82,7 +83,7 @@ def hints(name: str, text: str) -> list[str]:
 def existing(place: Path) -> str:
     """What stands in a file of the repository; nothing where it cannot be read."""
     try:
-        return place.read_text(encoding="utf-8", errors="replace")
+        return read_file(place).decode(errors="replace")
     except OSError:
         return ""
 

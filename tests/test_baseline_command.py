@@ -21,6 +21,7 @@ from test_baselines_store import KEY, baseline
 from test_gate_latency import Farm
 
 from ai_prof.baselines import accepted, calibrated, store
+from ai_prof.baselines.files import PARTIAL
 from ai_prof.cli import main
 from ai_prof.collect.autostart import library_path
 from ai_prof.gate import latency, screen
@@ -124,6 +125,17 @@ def test_a_disk_that_fills_while_baselines_are_stored_leaves_all_old_ones(projec
     assert "work.json: cannot be written (No space left on device)" in capsys.readouterr().err
     assert any(name.startswith(".other.json") for name in asked)
     assert project.git("status", "--porcelain") == ""
+
+
+@needs_library
+def test_what_a_killed_refresh_left_does_not_stop_the_next_one(project):
+    assert refresh("the first") == 0
+    project.commit("baselines")
+    (path,) = (project.root / "baselines").glob("*/work.json")
+    left = path.with_name(f".{path.name}.abcdefgh{PARTIAL}")
+    left.write_text("{")
+    assert refresh("the second") == 0
+    assert not left.exists()
 
 
 @needs_library

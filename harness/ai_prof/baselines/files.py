@@ -105,6 +105,13 @@ def one_writer(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def tidy(root: Path) -> None:
+    """Remove what writers that were killed left in the folders of `root`."""
+    for leftover in root.glob(f"*/.*{PARTIAL}"):
+        with one_writer(leftover.parent):
+            pass  # which removes it
+
+
 def _lock(descriptor: int, folder: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

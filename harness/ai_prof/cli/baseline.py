@@ -9,7 +9,7 @@ import msgspec
 from rich.table import Table
 
 from ai_prof.baselines import accepted, store
-from ai_prof.baselines.files import one_writer
+from ai_prof.baselines.files import one_writer, tidy
 from ai_prof.baselines.refresh import Moved, RefreshFacts, busy_host, moved, refreshed, refusals
 from ai_prof.cli import add_verb, baseline_show
 from ai_prof.cli.console import OutputConsole
@@ -58,6 +58,7 @@ def refresh(args: argparse.Namespace) -> int:
     """Measure, compare with the old baselines, refuse or store. All workloads are stored, or none."""
     end_in_order()
     request, _ = make_request(args, unseen=True)
+    tidy(request.baselines)  # what a killed refresh left there makes the tree dirty
     code = checkout.inspect(request.root)
     if code.dirty:
         # What would be refused after minutes of runs is refused before them.

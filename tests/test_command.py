@@ -95,6 +95,15 @@ def test_a_current_folder_that_was_removed_is_said_to(tmp_path):
         assert done.stderr == "ai-prof: the current folder was removed: change to one that is there\n"
 
 
+def test_a_name_that_is_too_long_is_said_to(tmp_path):
+    name = "x" * 5000
+    (tmp_path / "pyproject.toml").write_text(f"[tool.ai-prof]\nworkloads = '{name}'\nbaselines = '{name}'\n")
+    for line in (["gate"], ["baseline", "show"], ["history", "--history", name]):
+        done = ai_prof(f'cd {tmp_path} && "$@"', *line)
+        assert done.returncode == 4
+        assert done.stderr.endswith("xxx: File name too long\n")
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
 def test_closed_streams_leave_the_exit_code(capture, closed):
     assert ai_prof(f'"$@" {closed}', "summary", "--input", capture).returncode == 0

@@ -77,6 +77,7 @@ def test_a_fault_reaches_only_who_knows_it(tmp_path):
         ('COUNT = "1"', "COUNT = 1", "`$.env.POCL_MAX_PTHREAD_COUNT`"),
         ('command = ["python",', "command = [1,", "`$.command[0]`"),
         ("gpus = 0", "gpus = = 0", "not valid TOML"),
+        ("gpus = 0", f"gpus = {'[' * 20_000}", "not valid TOML"),
         ("relative = 0.05", "relative = nan", "floors of iteration_ms"),
         ("relative = 0.05", "rel = 0.05", "`rel` - at `$.floors.iteration_ms`; there are: relative"),
         ('["pyopencl"]', '[""]', "no importable module"),

@@ -35,6 +35,7 @@ def test_without_a_table_the_defaults_stand(tmp_path):
         ('policy.syncs = "shout"', r"`\$.policy.syncs`: it takes fail or warn or ignore"),
         ('runs = "3"', "runs"),
         ("runs = ", "TOML"),
+        (f"runs = {'[' * 20_000}", "TOML"),
         (r'report = "a\u0000"', r"`\$.report`"),
         (r'build = "make\u0000"', r"`\$.build`"),
     ],

@@ -44,6 +44,7 @@ VERBS = {
 REFUSALS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO),
     *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EACCES, errno.EPERM),
+    errno.ENAMETOOLONG,
 }
 
 

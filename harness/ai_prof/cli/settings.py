@@ -70,7 +70,7 @@ def load(root: Path) -> Settings:
         settings = convert(table, Settings)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path}: not valid TOML ({error}): mend it") from error
     except ValueError as error:
         raise UsageError(f"{path}: [tool.ai-prof]: {error}") from error

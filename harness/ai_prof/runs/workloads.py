@@ -106,7 +106,7 @@ def load(file: Path) -> Workload:
         table = tomllib.loads(read_file(file).decode())
     except (OSError, UnicodeDecodeError) as error:
         raise WorkloadError(f"{file}: cannot be read ({error}): mend it") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise WorkloadError(f"{file}: not valid TOML ({error}): mend it") from error
     try:
         declared = convert(table, Declaration)

@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,7 @@ def ai_prof(session: nox.Session, *arguments: str) -> None:
     # A value of None stands for a variable that nox takes away.
     env = {name: value for name, value in {**os.environ, **session.env}.items() if value is not None}
     command = [str(Path(session.bin) / "ai-prof"), *arguments]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a plain kill ends what we start, too
     code = subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
     if code:
         raise SystemExit(code)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from ai_prof.cli import init, main, settings
@@ -43,6 +47,23 @@ def test_it_writes_a_whole_project(repository: Path, device: str) -> None:
     assert "ai_prof" not in program
     assert {".github/workflows/profile.yml", "noxfile.py", "pyproject.toml"} <= written(repository).keys()
     assert settings.load(repository).build == "true"  # so that a flag is settled by runs of base, too
+
+
+def test_a_nox_that_is_ended_ends_the_gate(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("nox")
+    assert main(["init", "--device", "opencl"]) == 0
+    gate, gating = repository / "ai-prof", repository / "gating"
+    gate.write_text(f"#!/bin/sh\necho $$ > {gating}.new; mv {gating}.new {gating}; exec sleep 600\n")
+    gate.chmod(0o755)
+    monkeypatch.setenv("PATH", str(repository), prepend=os.pathsep)
+    nox = subprocess.Popen([sys.executable, "-m", "nox", "--no-venv", "--no-install", "-s", "profile"])
+    while not gating.exists():
+        assert nox.poll() is None
+        time.sleep(0.05)
+    nox.terminate()
+    assert nox.wait() == 128 + signal.SIGINT
+    with suppress(psutil.NoSuchProcess):  # killed, and perhaps not yet reaped by who adopted it
+        psutil.Process(int(gating.read_text())).wait(timeout=10)
 
 
 def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(repository: Path) -> None:

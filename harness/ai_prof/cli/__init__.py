@@ -94,7 +94,7 @@ def make_parser(verb: str | None) -> argparse.ArgumentParser:
         epilog="`ai-prof VERB --help` explains a verb. Exit codes: 0 pass; 1 regression; 2 wrong usage, "
         "unreadable input, a refused refresh; 3 nothing to compare, no GPU work; 4 environment invalid, a "
         "workload failed, capture incomplete (of gate and attach; other verbs say so and go on); 5 flagged, "
-        "not settled; 70 a fault of ai-prof. `ai-prof run` ends as the program.",
+        "not settled; 70 a fault of ai-prof. `ai-prof run` ends as a program that fails.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and end")
     verbs: argparse._SubParsersAction[argparse.ArgumentParser] = parser.add_subparsers(

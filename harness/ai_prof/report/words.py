@@ -96,7 +96,7 @@ EVIDENCE: dict[Evidence, tuple[str, str]] = {
     ),
     Evidence.CONFIRMED: (
         "confirmed",
-        "base and head were run again, fresh and interleaved; p is of a permutation test over all metrics",
+        "fresh runs of base and head, interleaved; p is of a permutation test of all that may fail alone",
     ),
     Evidence.REPEATED: (
         "repeated",

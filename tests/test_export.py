@@ -393,10 +393,13 @@ def test_an_export_that_is_ended_leaves_no_half_of_a_file(tmp_path):
     for _ in range(100_000):
         made.launch("k", 10_000)
     capture = made.write(tmp_path)
-    for name, options in {"out.json": [], "tables": ["--format", "csv"]}.items():
+    for name, options, begun in (
+        ("out.json", [], ".out.json.*"),
+        ("tables", ["--format", "csv"], ".tables.*/*"),
+    ):
         command = [sys.executable, "-m", "ai_prof", "export", "--input", str(capture), *options]
         exporting = subprocess.Popen([*command, "--output", str(tmp_path / name)], stderr=subprocess.DEVNULL)
-        while exporting.poll() is None and not list(tmp_path.glob(f".{name}.*")):
+        while exporting.poll() is None and not any(path.stat().st_size for path in tmp_path.glob(begun)):
             time.sleep(0.001)
         exporting.terminate()
         assert exporting.wait() == 128 + signal.SIGINT
